@@ -1,0 +1,28 @@
+-- complete: write the outcomes of a batch.
+-- ARGV: prefix, ttl, lease owner, then per job: id, 'succeeded'|'failed', result or error, run
+-- Returns per job the state it is in now, or 'unknown'.
+-- An answer counts while the job has not ended, whoever brings it; an error only from the lease's owner.
+-- An answer that comes after the deadline is none.
+
+local owner = ARGV[3]
+local replies = {}
+for i = 4, #ARGV, 4 do
+  local job, outcome = look(ARGV[i]), ARGV[i + 1]
+  local open = job and (job.state == 'running' or job.state == 'queued')
+  local mine = job and job.state == 'running' and job.lease == owner
+  if not job then
+    replies[#replies + 1] = 'unknown'
+  elseif open and (mine or outcome == 'succeeded') then
+    local state = past_deadline(job) and 'expired' or outcome
+    if state == 'expired' then
+      finish(job, state, nil, nil, ARGV[i + 3])
+    else
+      finish(job, state, state == 'succeeded' and 'result' or 'error', ARGV[i + 2], ARGV[i + 3])
+    end
+    replies[#replies + 1] = state
+  else
+    replies[#replies + 1] = job.state
+  end
+end
+wake()
+return replies

@@ -1,0 +1,42 @@
+"""The contract between Tidegate and a model: what is read from Triton about it, and what that decides.
+
+``model`` holds the contract, ``preprocessing`` the plan for its images, ``reader`` and ``parameters`` read both
+out of Triton's model configuration. Nothing here makes a call or touches a file.
+"""
+
+from worker.contract.model import DTYPES, NO_LIMIT, Batching, Datatype, ModelContract, Scores
+from worker.contract.preprocessing import (
+    SCALINGS,
+    Color,
+    Framing,
+    Interpolation,
+    JpegScaling,
+    Layout,
+    Pad,
+    Preprocessing,
+    Scaling,
+    ShorterSide,
+    Squash,
+)
+from worker.contract.reader import read_contract
+
+__all__ = [
+    "DTYPES",
+    "NO_LIMIT",
+    "SCALINGS",
+    "Batching",
+    "Color",
+    "Datatype",
+    "Framing",
+    "Interpolation",
+    "JpegScaling",
+    "Layout",
+    "ModelContract",
+    "Pad",
+    "Preprocessing",
+    "Scaling",
+    "Scores",
+    "ShorterSide",
+    "Squash",
+    "read_contract",
+]

@@ -1,0 +1,126 @@
+"""One encoded image into its row of the batch: the steps in their order, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageFile
+
+from tidegate.formats import ImageFormat, ImageLimits, check_encoded
+from worker.contract import Interpolation, Preprocessing
+from worker.images.colors import flatten, to_srgb
+from worker.images.geometry import Placement, place
+from worker.images.opening import (
+    count_frames,
+    decoder_errors,
+    open_image,
+    orientation,
+    turn_upright,
+    upright_size,
+)
+from worker.images.screening import screen
+from worker.images.tensors import write_tensor
+
+_FILTERS = {
+    Interpolation.NEAREST: Image.Resampling.NEAREST,
+    Interpolation.BOX: Image.Resampling.BOX,
+    Interpolation.BILINEAR: Image.Resampling.BILINEAR,
+    Interpolation.HAMMING: Image.Resampling.HAMMING,
+    Interpolation.BICUBIC: Image.Resampling.BICUBIC,
+    Interpolation.LANCZOS: Image.Resampling.LANCZOS,
+}
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """What a header says of an image.
+
+    Attributes:
+        format: told by the bytes.
+        width: in pixels, before any turn that its EXIF asks for.
+        height: likewise.
+        frames: how many there are, of which only the first counts; None for a GIF or TIFF, whose header
+            does not say.
+    """
+
+    format: ImageFormat
+    width: int
+    height: int
+    frames: int | None
+
+
+def prepare(data: bytes, *, plan: Preprocessing, limits: ImageLimits, out: NDArray[Any]) -> ImageFacts:
+    """Decode one image and write it, preprocessed, into its place in the batch.
+
+    Args:
+        data: the encoded image, of any format that is accepted and from anybody.
+        plan: how the model wants its images.
+        limits: judged before a pixel is decoded.
+        out: ``[height, width, 3]`` or ``[3, height, width]`` by the plan's layout, of the model's type; any
+            view, such as one row of the batch. Undefined after an error.
+
+    Raises:
+        UnsupportedFormat: it is no image in an accepted format.
+        ImageTooLarge: it is beyond the limits.
+        ImageCorrupt: it is empty, broken or truncated.
+    """
+    known = check_encoded(data, limits)
+    screen(data, known)
+    with decoder_errors(known):
+        image = open_image(data, known, limits)
+        facts = _facts(image, known)
+        write_tensor(_pixels(image, known, plan), plan=plan, out=out)
+    return facts
+
+
+def inspect(data: bytes, *, limits: ImageLimits) -> ImageFacts:
+    """Judge an image by its header alone, for a model that decodes images itself.
+
+    Raises:
+        UnsupportedFormat: it is no image in an accepted format.
+        ImageTooLarge: it is beyond the limits.
+        ImageCorrupt: it is empty, or its header is broken.
+    """
+    known = check_encoded(data, limits)
+    screen(data, known)
+    with decoder_errors(known):
+        return _facts(open_image(data, known, limits), known)
+
+
+def _facts(image: ImageFile.ImageFile, known: ImageFormat) -> ImageFacts:
+    width, height = image.size
+    return ImageFacts(format=known, width=width, height=height, frames=count_frames(image, known))
+
+
+def _pixels(image: ImageFile.ImageFile, known: ImageFormat, plan: Preprocessing) -> NDArray[np.uint8]:
+    """The pixels of the tensor: uint8 ``[height, width, 3]``, RGB."""
+    upright, placement = _load(image, known, plan)
+    # Colours are managed after the resize, on a fraction of the pixels.
+    resized = flatten(upright).resize(placement.size, _FILTERS[plan.interpolation], box=placement.box)
+    # Without Adobe's marker, the inks of a JPEG are stored as they are, and Pillow inverts them all the same.
+    inverted = known is ImageFormat.JPEG and resized.mode == "CMYK" and "adobe" not in image.info
+    pixels = np.asarray(to_srgb(resized, image.info.get("icc_profile"), inverted=inverted))
+    if placement.size == (plan.width, plan.height):
+        return pixels
+    padded = np.zeros((plan.height, plan.width, 3), dtype=np.uint8)
+    left, top = placement.offset
+    padded[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return padded
+
+
+def _load(image: ImageFile.ImageFile, known: ImageFormat, plan: Preprocessing) -> tuple[Image.Image, Placement]:
+    """Decode the first frame, upright; and say which part of it becomes the tensor."""
+    jpeg = known is ImageFormat.JPEG
+    if not jpeg:
+        # Other formats may keep their EXIF behind the pixels.
+        image.load()
+    turn = orientation(image)
+    placement = place(plan.framing, upright_size(image.size, turn), (plan.width, plan.height))
+    factor = placement.shrink(plan.jpeg_scaling.margin) if jpeg else 1
+    if factor > 1:
+        image.draft(None, (image.width // factor, image.height // factor))
+    image.load()
+    return turn_upright(image, turn), placement.scaled_down(factor)

@@ -1,0 +1,306 @@
+"""MicroBatchPool: Celery's prefork pool, which runs many classify requests as one call in one child.
+
+Celery's default strategy and request class are used as they are. Where they hand a request to the pool, the
+requests of the classify task go to a buffer; a batch is one pool call, and its outcome is handed to each
+request's own Celery callbacks, so that events, states and counters come from Celery itself. Every other task
+passes through untouched.
+
+Runs in the worker's main process, on Celery's event loop: nothing here may wait longer than one answer of Redis.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import structlog
+from celery.concurrency.prefork import TaskPool
+from celery.worker import state as worker_state
+
+from tidegate.catalogue import ModelEntry
+from tidegate.errors import StoreUnavailable
+from tidegate.ledger import Ledger
+from tidegate.settings import Settings, load_settings
+from tidegate.store import connect
+from tidegate.tickets import CLASSIFY_TASK, TicketOffice
+from worker.batch import BatchCall, BatchReport, JobReport, Status
+from worker.buffer import Batch, TicketBuffer
+from worker.child import run_batch
+from worker.request import HeldRequest
+
+log = structlog.get_logger(__name__)
+
+#: How often the pool looks for dead children beside being told by their sentinels, in seconds.
+MAINTAIN_SECONDS = 0.5
+#: What a batch may take beyond its call to Triton (claiming, decoding, writing) before its child is killed.
+BATCH_SLACK_SECONDS = 60.0
+
+
+@dataclass
+class RunningBatch:
+    """A batch that a child works on, or is about to.
+
+    Attributes:
+        accepted: the child has begun.
+        pid: of the child, once it has begun.
+    """
+
+    call: BatchCall
+    entries: dict[str, HeldRequest]
+    pid: int = 0
+    accepted: bool = False
+    started: float = field(default_factory=time.monotonic)
+
+
+class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
+    """The pool that ``worker_pool`` names in ``worker/app.py``."""
+
+    #: Celery would hold requests back to one a child.
+    uses_semaphore = False
+
+    def on_start(self) -> None:
+        """Start the children; what needs Redis is connected on first use."""
+        self._settings: Settings = load_settings()
+        self._ledger = Ledger(connect(self._settings), self._settings)
+        self._office = TicketOffice(self.app)
+        self._buffer: TicketBuffer[HeldRequest] = TicketBuffer(linger_seconds=self._settings.batch_linger_ms / 1000)
+        self._running: dict[str, RunningBatch] = {}
+        self._chores: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._busy_chores = 0
+        self._catalogue: Mapping[str, ModelEntry] = {}
+        self._on_outage: Callable[[str], None] = lambda _model: None
+        self._hub: Any = None
+        self._dispatch_is_due = False
+        self._closing = False
+        super().on_start()
+        self._call_child = self._pool.apply_async
+        self._flush_children = self._pool.flush
+        self.on_apply = self._apply
+        self.flush = self._flush
+        self.terminate_job = self._terminate_job
+
+    def register_with_event_loop(self, loop: Any) -> None:
+        """Called at each (re)connection to the broker, with the timers of the last one cancelled."""
+        super().register_with_event_loop(loop)
+        self._hub = loop
+        self._dispatch_is_due = False
+        loop.call_repeatedly(self._settings.lease_seconds / 3, self._renew_leases)
+        loop.call_repeatedly(MAINTAIN_SECONDS, self.maintain_pool)
+        self._schedule_dispatch()
+
+    # -- what Celery calls ------------------------------------------------------------------------------------
+
+    def _apply(self, target: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+        """A request, of whichever task; the options hold its callbacks."""
+        if not (args and args[0] == CLASSIFY_TASK):
+            return self._call_child(target, args, kwargs, **options)
+        held = HeldRequest.from_options(job_id=args[1], options=options)
+        if self._busy_with(held.job_id) or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
+            held.skipped()
+        self._schedule_dispatch()
+        return held
+
+    def _flush(self) -> None:
+        """The broker connection is lost. Batches go on; those that no child has begun are put back."""
+        self._flush_children()
+        for batch in [batch for batch in self._running.values() if not batch.accepted]:
+            del self._running[batch.call.batch_id]
+            self._buffer.put_back(batch.call.model, batch.entries.values(), alone=batch.call.alone)
+        self._chores.clear()
+        self._busy_chores = 0
+
+    def _terminate_job(self, pid: int, signal: Any = None) -> None:
+        """A running job is revoked with terminate: its child runs its neighbours too, and is left alone.
+
+        The revocation ends the job in the ledger, which drops the answer.
+        """
+        if not any(batch.pid == pid for batch in self._running.values()):
+            self._pool.terminate_job(pid, signal)
+
+    def on_close(self) -> None:
+        """A warm shutdown begins: nothing new is begun, and Celery gives back what was not."""
+        self._closing = True
+        super().on_close()
+
+    # -- what the worker's other parts call --------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that this worker started with."""
+        return self._settings
+
+    @property
+    def ledger(self) -> Ledger:
+        """The main process's own connection to the ledger."""
+        return self._ledger
+
+    @property
+    def office(self) -> TicketOffice:
+        """Where tickets are issued."""
+        return self._office
+
+    def run_chore(self, chore: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        """Run a function of no argument in the next free child, before any batch, and hand its result on.
+
+        ``then`` is called with None when the child died or the function raised.
+        """
+        self._chores.append((chore, then))
+        self._schedule_dispatch()
+
+    def set_models(self, catalogue: Mapping[str, ModelEntry], *, on_outage: Callable[[str], None]) -> None:
+        """Tell which models there are, and whom to tell when one stops answering."""
+        self._catalogue = catalogue
+        self._on_outage = on_outage
+        self._buffer.set_limits({name: entry.batch_limit for name, entry in catalogue.items() if entry.ready})
+        for name, entry in catalogue.items():
+            if not entry.ready:
+                self.pause(name)
+        self._schedule_dispatch()
+
+    def pause(self, model: str) -> None:
+        """Begin no more batches of a model; its tickets go back to the queue."""
+        for held in self._buffer.pause(model):
+            held.given_back()
+
+    # -- batches -----------------------------------------------------------------------------------------------
+
+    def _busy_with(self, job_id: str) -> bool:
+        return any(job_id in batch.entries for batch in self._running.values())
+
+    def _schedule_dispatch(self) -> None:
+        # At the end of the loop's round, so that all tickets of one bulk pop are there before a batch is cut.
+        if self._hub is not None and not self._dispatch_is_due:
+            self._dispatch_is_due = True
+            self._hub.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatch_is_due = False
+        while not self._closing and len(self._running) + self._busy_chores < self.num_processes:
+            if self._chores:
+                self._start_chore(*self._chores.popleft())
+                continue
+            batch = self._buffer.next_batch(now_seconds=time.monotonic())
+            if batch is None:
+                break
+            self._start_batch(batch)
+        self._wake_for_lingerers()
+
+    def _wake_for_lingerers(self) -> None:
+        due = self._buffer.next_due_seconds()
+        if due is not None and len(self._running) < self.num_processes:
+            self._hub.call_later(max(0.0, due - time.monotonic()), self._schedule_dispatch)
+
+    def _start_chore(self, chore: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self._busy_chores += 1
+
+        def done(result: Any) -> None:
+            self._busy_chores = max(0, self._busy_chores - 1)
+            self._schedule_dispatch()
+            then(result)
+
+        def failed(failure: Any) -> None:
+            log.error("chore.failed", chore=chore.__name__, error=repr(failure.exception)[:300])
+            done(None)
+
+        timeout = self._settings.infer_timeout_seconds + BATCH_SLACK_SECONDS
+        self._call_child(chore, callback=done, error_callback=failed, timeout=timeout)
+
+    def _start_batch(self, batch: Batch[HeldRequest]) -> None:
+        entries = {held.job_id: held for held in batch.entries if not held.revoked()}
+        if not entries:
+            return
+        entry = self._catalogue.get(batch.model)
+        call = BatchCall(
+            batch_id=uuid.uuid4().hex,
+            model=batch.model,
+            job_ids=tuple(entries),
+            fingerprint=entry.fingerprint if entry else "",
+            alone=batch.alone,
+        )
+        running = self._running[call.batch_id] = RunningBatch(call, entries)
+        self._call_child(
+            run_batch,
+            (call,),
+            accept_callback=partial(self._on_accepted, running),
+            callback=partial(self._on_done, running),
+            error_callback=partial(self._on_lost, running),
+            timeout=self._settings.infer_timeout_seconds + BATCH_SLACK_SECONDS,
+        )
+
+    def _on_accepted(self, batch: RunningBatch, pid: int, time_accepted: float) -> None:
+        batch.accepted, batch.pid = True, pid
+        for held in batch.entries.values():
+            held.accepted(pid, time_accepted)
+
+    def _on_done(self, batch: RunningBatch, report: BatchReport) -> None:
+        if self._running.pop(batch.call.batch_id, None) is None:
+            return
+        self._schedule_dispatch()
+        runtime = time.monotonic() - batch.started
+        for job in report.jobs:
+            self._tell(batch, job, runtime)
+        self._issue(report.tickets)
+        if report.outage:
+            log.warning("model.outage", model=batch.call.model, code=report.outage)
+            self.pause(batch.call.model)
+            self._on_outage(batch.call.model)
+
+    def _tell(self, batch: RunningBatch, job: JobReport, runtime: float) -> None:
+        held = batch.entries[job.job_id]
+        if job.status is Status.SUSPECT:
+            self._buffer.put_back(batch.call.model, [held], alone=True)
+        elif job.status is Status.SUCCEEDED:
+            held.succeeded(runtime)
+        elif job.status is Status.FAILED:
+            held.failed(job.detail, runtime)
+        elif job.status in (Status.CANCELED, Status.EXPIRED):
+            worker_state.revoked.add(job.job_id)
+            held.revoked()
+        elif job.status in (Status.RETRIED, Status.HELD):
+            held.retried(job.detail, runtime)
+        else:
+            held.skipped()
+
+    def _on_lost(self, batch: RunningBatch, failure: Any) -> None:
+        """The child died, was killed at its time limit, or hit a bug of ours."""
+        if self._running.pop(batch.call.batch_id, None) is None:
+            return
+        self._schedule_dispatch()
+        log.error(
+            "batch.lost", batch_id=batch.call.batch_id, jobs=len(batch.entries), error=repr(failure.exception)[:300]
+        )
+        command = self._ledger.commands.lose(batch.call.batch_id, batch.call.job_ids)
+        try:
+            returned = self._ledger.run(command)
+        except StoreUnavailable as error:
+            # The leases lapse, and the sweeper does the same.
+            log.warning("batch.lost_not_stored", batch_id=batch.call.batch_id, error=error.code)
+            returned = []
+        runtime = time.monotonic() - batch.started
+        states = dict(zip(batch.call.job_ids, (item.state for item in returned), strict=False))
+        for job_id, held in batch.entries.items():
+            if states.get(job_id) == Status.FAILED:
+                held.failed("worker_lost", runtime)
+            else:
+                held.retried("worker_lost", runtime)
+        self._issue(tuple(item.ticket for item in returned if item.ticket))
+
+    def _issue(self, tickets: Any) -> None:
+        try:
+            self._office.issue(tickets)
+        except StoreUnavailable as error:
+            log.warning("ticket.not_issued", count=len(tickets), error=error.code)
+
+    def _renew_leases(self) -> None:
+        leases = [(call.batch_id, job) for call in (b.call for b in self._running.values()) for job in call.job_ids]
+        if not leases:
+            return
+        try:
+            self._ledger.run(self._ledger.commands.renew(leases))
+        except StoreUnavailable as error:
+            log.warning("lease.not_renewed", count=len(leases), error=error.code)
