@@ -6,7 +6,7 @@ says and how its reply is read is written once, here. Every command may be repea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -116,7 +116,7 @@ class Outcome:
     """
 
     job_id: str
-    result: list[dict[str, Any]] | None
+    result: Sequence[Mapping[str, Any]] | None
     error: TidegateError | None
     run: dict[str, Any]
 

@@ -29,7 +29,7 @@ from tidegate.errors import (
 from tidegate.settings import Settings
 from worker.contract import ModelContract
 from worker.retry import TryAgain, decide
-from worker.scores import rank, split_rows
+from worker.scores import Prediction, rank, split_rows
 
 T = TypeVar("T")
 
@@ -298,10 +298,9 @@ class BatchRunner:
             # The leases lapse and the jobs run again; nothing is lost but this work.
             log.warning("batch.outcome_not_stored", batch_id=call.batch_id, jobs=len(outcomes) + len(returns))
             told = {report.job_id for report in reports}
+            ids = [outcome.job_id for outcome in outcomes] + [item.job_id for item in returns]
             reports += [
-                JobReport(item.job_id, Status.RETRIED, StoreUnavailable.code)
-                for item in (*outcomes, *returns)
-                if item.job_id not in told
+                JobReport(job_id, Status.RETRIED, StoreUnavailable.code) for job_id in ids if job_id not in told
             ]
         return tickets
 
@@ -329,7 +328,7 @@ def _by_version(jobs: Sequence[ClaimedJob]) -> Iterator[tuple[str, list[ClaimedJ
     yield from versions.items()
 
 
-def _predictions(contract: ModelContract, job: ClaimedJob, row: NDArray[Any]) -> list[dict[str, Any]]:
+def _predictions(contract: ModelContract, job: ClaimedJob, row: NDArray[Any]) -> list[Prediction]:
     top_k = min(int(job.options.get("top_k", 5)), contract.classes)
     return rank(np.asarray(row), kind=contract.scores, top_k=top_k, labels=contract.labels)
 

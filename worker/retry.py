@@ -42,7 +42,7 @@ class GiveUp:
 
 def pause_ms(pauses: int, jitter: Callable[[], float] = random.random) -> int:
     """How long to wait after so many pauses: exponential, with full jitter, at most ``LONGEST_PAUSE_MS``."""
-    ceiling = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** min(pauses, 16))
+    ceiling: int = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(pauses, 16))
     return max(LEAST_PAUSE_MS, round(ceiling * jitter()))
 
 

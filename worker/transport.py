@@ -21,9 +21,12 @@ from typing import Any
 from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps, loads
+from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError  # noqa: A004  # redis-py's own
 
 logger = logging.getLogger(__name__)
 
+#: How Redis answers a blocking pop when it has become a replica: the connection is good, the server is not.
+DEMOTED = "UNBLOCKED"
 #: Most messages popped at once where the prefetch count sets no limit.
 MAX_POP = 256
 
@@ -61,6 +64,11 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
                 # Disconnected, so that the next round connects afresh.
                 self.client.connection.disconnect()
                 raise
+            except ResponseError as error:
+                if not str(error).startswith(DEMOTED):
+                    raise
+                self.client.connection.disconnect()
+                raise ConnectionError(str(error)) from error
             if not reply:
                 raise Empty
             key, first = reply
@@ -100,3 +108,5 @@ class Transport(redis.Transport):  # type: ignore[misc]  # kombu is untyped
     """kombu's Redis transport with :class:`Channel`."""
 
     Channel = Channel
+    # After a failover the old master answers READONLY: it is connected afresh until it, or its name, is a master.
+    connection_errors = (*redis.Transport.connection_errors, ReadOnlyError)

@@ -53,6 +53,16 @@ def answer(_call: Call, _context: Any, scores: NDArray[np.float32]) -> NDArray[n
     return scores
 
 
+def hold(until: threading.Event, seconds: float) -> Behaviour:
+    """A behaviour that answers well, but not before the event or the time."""
+
+    def behaviour(_call: Call, _context: Any, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+        until.wait(seconds)
+        return scores
+
+    return behaviour
+
+
 @dataclass
 class StubTriton:
     """The service and its script.
@@ -64,13 +74,30 @@ class StubTriton:
         probes: how often the repository index was asked for.
     """
 
-    url: str = ""
+    port: int = 0
     max_batch: int = 8
     behaviour: Behaviour = answer
     ready: bool = True
     calls: list[Call] = field(default_factory=list)
     probes: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    _server: Any = None
+
+    @property
+    def url(self) -> str:
+        """Its gRPC address, the same over all its lives."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Serve, also again."""
+        self._server = grpc.server(ThreadPoolExecutor(max_workers=16))
+        service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(self), self._server)
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.start()
+
+    def stop(self) -> None:
+        """Be gone: nothing answers at the address."""
+        self._server.stop(grace=0).wait(5)
 
     @property
     def sizes(self) -> list[int]:
@@ -148,14 +175,11 @@ def _response(scores: NDArray[np.float32]) -> Any:
 
 
 @contextmanager
-def running_stub(*, max_batch: int = 8, port: int = 0) -> Iterator[StubTriton]:
+def running_stub(*, max_batch: int = 8) -> Iterator[StubTriton]:
     """Serve a stub on loopback."""
     stub = StubTriton(max_batch=max_batch)
-    server = grpc.server(ThreadPoolExecutor(max_workers=16))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(stub), server)
-    stub.url = f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{port}')}"
-    server.start()
+    stub.start()
     try:
         yield stub
     finally:
-        server.stop(grace=0).wait(5)
+        stub.stop()

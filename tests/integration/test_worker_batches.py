@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.rig import Rig, running_rig
-from tests.integration.stub_triton import MODEL, Call, image_of
+from tests.integration.stub_triton import MODEL, Call, hold, image_of
 from tests.integration.workers import wait_until
 from tidegate.commands import Ticket
 from tidegate.jobs import Priority, State
@@ -49,7 +49,7 @@ def test_answer_names_version_labels_and_scores(rig: Rig) -> None:
 def test_batch_grows_while_the_child_is_busy(rig: Rig) -> None:
     """A lone job leaves at once; what comes while it runs leaves together as soon as the child is free."""
     go = threading.Event()
-    rig.stub.behaviour = lambda _call, _context, scores: scores if go.wait(10) else scores
+    rig.stub.behaviour = hold(go, 10)
     with rig.worker():
         first = rig.client.submit(MODEL, [image_of(0)])
         wait_until(lambda: rig.stub.sizes == [1], what="the lone job's call")

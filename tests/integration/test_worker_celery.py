@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.rig import Rig, running_rig
-from tests.integration.stub_triton import MODEL, image_of
+from tests.integration.stub_triton import MODEL, hold, image_of
 from tests.integration.workers import wait_until
 from tidegate.jobs import State
 from tidegate.tickets import DEFAULT_QUEUE
@@ -28,7 +28,7 @@ def rig(redis_program: Path, tmp_path: Path) -> Iterator[Rig]:
 def go(rig: Rig) -> Iterator[threading.Event]:
     """Holds every call to Triton back until it is set."""
     event = threading.Event()
-    rig.stub.behaviour = lambda _call, _context, scores: scores if event.wait(7) else scores
+    rig.stub.behaviour = hold(event, 7)
     yield event
     event.set()
 
@@ -97,7 +97,6 @@ def test_events_tell_each_job_s_story(rig: Rig) -> None:
                 story[event["uuid"]].append(event)
 
         receiver = app.events.Receiver(connection, handlers={"*": note})
-
 
         def capture() -> None:
             while not stop.is_set():

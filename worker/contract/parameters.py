@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from worker.contract.preprocessing import (
     SCALINGS,
     Color,
+    Fidelity,
     Framing,
     Interpolation,
-    JpegScaling,
     Layout,
     Pad,
     PerChannel,
@@ -30,7 +30,7 @@ from worker.contract.preprocessing import (
 )
 
 PREFIX = "tidegate."
-NAMES = frozenset({"color", "crop", "interpolation", "jpeg_scaling", "output", "resize", "scaling", "scores", "size"})
+NAMES = frozenset({"color", "crop", "interpolation", "fidelity", "output", "resize", "scaling", "scores", "size"})
 """Every parameter there is, without its prefix."""
 
 Choice = TypeVar("Choice", bound=enum.StrEnum)
@@ -108,7 +108,7 @@ def read_preprocessing(parameters: Mapping[str, str], *, height: int, width: int
         interpolation=read_choice(parameters, "interpolation", Interpolation.BILINEAR),
         color=read_choice(parameters, "color", Color.RGB),
         scaling=_read_scaling(parameters.get("scaling", "none")),
-        jpeg_scaling=read_choice(parameters, "jpeg_scaling", JpegScaling.FAITHFUL),
+        fidelity=read_choice(parameters, "fidelity", Fidelity.FAITHFUL),
     )
 
 

@@ -8,7 +8,6 @@ model's size with a bilinear filter, RGB, pixel values 0..255.
 from __future__ import annotations
 
 import enum
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -35,23 +34,21 @@ class Color(enum.StrEnum):
     BGR = "bgr"
 
 
-class JpegScaling(enum.StrEnum):
-    """How far a JPEG may be shrunk while it is decoded, which is cheap, before the filter does the rest.
+class Fidelity(enum.StrEnum):
+    """How closely the pixels must follow a full decode, a full resize and then a crop.
 
-    ``docs/images.md`` has the speed and the error of each, measured.
+    ``docs/images.md`` has what each saves and costs, measured.
     """
 
-    OFF = "off"
-    """Decode every pixel."""
     FAITHFUL = "faithful"
-    """Leave at least four pixels for each one that the filter makes: within 2/255 of ``off``."""
+    """Exactly; for a JPEG that is decoded at a smaller scale, within 2/255."""
     FAST = "fast"
-    """Leave at least one pixel for each one that the filter makes: up to some 15/255 off along edges."""
+    """Closely: a large JPEG may be some 15/255 off along edges, and half a level on average."""
 
     @property
-    def margin(self) -> float:
-        """Decoded pixels, in each direction, that must be left for each pixel of the tensor."""
-        return {JpegScaling.OFF: math.inf, JpegScaling.FAITHFUL: 4.0, JpegScaling.FAST: 1.0}[self]
+    def jpeg_margin(self) -> float:
+        """Pixels in each direction that a JPEG decoder must leave for each pixel of the tensor."""
+        return {Fidelity.FAITHFUL: 4.0, Fidelity.FAST: 1.0}[self]
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ class Preprocessing:
         interpolation: the resampling filter.
         color: the order of the channels.
         scaling: what happens to the values.
-        jpeg_scaling: how far a JPEG is shrunk while it is decoded.
+        fidelity: how closely all this is done.
     """
 
     height: int
@@ -157,4 +154,4 @@ class Preprocessing:
     interpolation: Interpolation = Interpolation.BILINEAR
     color: Color = Color.RGB
     scaling: Scaling = SCALINGS["none"]
-    jpeg_scaling: JpegScaling = JpegScaling.FAITHFUL
+    fidelity: Fidelity = Fidelity.FAITHFUL

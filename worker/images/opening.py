@@ -7,13 +7,16 @@ import io
 import warnings
 from collections.abc import Iterator
 
-from PIL import ExifTags, Image, ImageFile, PngImagePlugin
+from PIL import ExifTags, Image, ImageFile, PngImagePlugin, TiffImagePlugin
 
 from tidegate.errors import ImageCorrupt, ImageTooLarge, TidegateError
 from tidegate.formats import ImageFormat, ImageLimits
 
 PNG_TEXT_BYTES = 8 * 1024 * 1024
 """All texts of a PNG together, unpacked; Pillow's own limit is eight times as much."""
+
+TIFF_TILE_PIXELS = 4_000_000
+"""A tile of a TIFF may be larger than the image up to this size; common ones have 65 thousand to a million."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -65,6 +68,7 @@ def open_image(data: bytes, known: ImageFormat, limits: ImageLimits) -> ImageFil
     image = Image.open(io.BytesIO(data), formats=(known.upper(),))
     limits.check_size(*image.size)
     limits.check_frames(count_frames(image, known) or 1)
+    _check_tiles(image)
     return image
 
 
@@ -93,6 +97,14 @@ def upright_size(size: tuple[int, int], turn: int) -> tuple[int, int]:
 def turn_upright(image: Image.Image, turn: int) -> Image.Image:
     """The image as it was meant to be seen, given its EXIF orientation."""
     return image.transpose(_TURNS[turn]) if turn in _TURNS else image
+
+
+def _check_tiles(image: ImageFile.ImageFile) -> None:
+    """A TIFF is unpacked tile by tile, and a tile may be much larger than the image."""
+    tags = getattr(image, "tag_v2", {})
+    tile = tags.get(TiffImagePlugin.TILEWIDTH, 0) * tags.get(TiffImagePlugin.TILELENGTH, 0)
+    if tile > max(image.width * image.height, TIFF_TILE_PIXELS):
+        raise ImageTooLarge(f"The TIFF has tiles of {tile} pixels, far more than the image")
 
 
 def _hold_pillow_to_our_rules() -> None:

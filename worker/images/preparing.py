@@ -98,28 +98,25 @@ def _facts(image: ImageFile.ImageFile, known: ImageFormat) -> ImageFacts:
 def _pixels(image: ImageFile.ImageFile, known: ImageFormat, plan: Preprocessing) -> NDArray[np.uint8]:
     """The pixels of the tensor: uint8 ``[height, width, 3]``, RGB."""
     upright, placement = _load(image, known, plan)
-    # Colours are managed after the resize, on a fraction of the pixels.
     resized = flatten(upright).resize(placement.size, _FILTERS[plan.interpolation], box=placement.box)
-    # Without Adobe's marker, the inks of a JPEG are stored as they are, and Pillow inverts them all the same.
+    # Colours are managed after the resize, on a fraction of the pixels. Without Adobe's marker, the inks of a
+    # JPEG are stored as they are, and Pillow inverts them all the same.
     inverted = known is ImageFormat.JPEG and resized.mode == "CMYK" and "adobe" not in image.info
-    pixels = np.asarray(to_srgb(resized, image.info.get("icc_profile"), inverted=inverted))
-    if placement.size == (plan.width, plan.height):
-        return pixels
-    padded = np.zeros((plan.height, plan.width, 3), dtype=np.uint8)
-    left, top = placement.offset
-    padded[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
-    return padded
+    colored = to_srgb(resized, image.info.get("icc_profile"), inverted=inverted)
+    left, top = placement.corner
+    # Where the cut reaches beyond the image, Pillow adds black.
+    return np.asarray(colored.crop((left, top, left + plan.width, top + plan.height)))
 
 
 def _load(image: ImageFile.ImageFile, known: ImageFormat, plan: Preprocessing) -> tuple[Image.Image, Placement]:
-    """Decode the first frame, upright; and say which part of it becomes the tensor."""
+    """Decode the first frame, upright, and say which part of it becomes the tensor."""
     jpeg = known is ImageFormat.JPEG
     if not jpeg:
         # Other formats may keep their EXIF behind the pixels.
         image.load()
     turn = orientation(image)
-    placement = place(plan.framing, upright_size(image.size, turn), (plan.width, plan.height))
-    factor = placement.shrink(plan.jpeg_scaling.margin) if jpeg else 1
+    placement = place(plan, upright_size(image.size, turn))
+    factor = placement.shrink(plan.fidelity.jpeg_margin) if jpeg else 1
     if factor > 1:
         image.draft(None, (image.width // factor, image.height // factor))
     image.load()
