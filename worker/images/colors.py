@@ -19,6 +19,7 @@ MAX_PROFILE_BYTES = 4 * 1024 * 1024
 
 _PLAIN_MODES = frozenset({"L", "RGB", "CMYK"})
 _MODE_OF_SPACE = {"RGB": "RGB", "GRAY": "L", "CMYK": "CMYK"}
+_PART_SAMPLES = 1_000_000
 _BYTE = 255
 _WORD = 65_535
 _BITS_PER_SAMPLE_TAG = 258
@@ -61,12 +62,13 @@ def eight_bits(samples: NDArray[Any]) -> NDArray[np.uint8]:
         raise ValueError("there are samples that are not numbers")
     ranges = (1, _BYTE, _WORD) if samples.dtype.kind == "f" else (_BYTE, _WORD)
     top = next((top for top in ranges if low >= 0 and high <= top), None)
-    if top is None:
-        scaled = (samples.astype(np.float64) - low) * (_BYTE / ((high - low) or 1))
-    else:
-        scaled = samples.astype(np.float64) * (_BYTE / top)
-    rounded: NDArray[np.uint8] = np.rint(scaled).astype(np.uint8)
-    return rounded
+    offset, scale = (low, _BYTE / ((high - low) or 1)) if top is None else (0, _BYTE / top)
+    scaled = np.empty(samples.shape, dtype=np.uint8)
+    # In parts, since double precision of a whole image would take eight times the memory of the result.
+    parts = samples.size // _PART_SAMPLES + 1
+    for source, target in zip(np.array_split(samples, parts), np.array_split(scaled, parts), strict=True):
+        target[...] = np.rint((source.astype(np.float64) - offset) * scale)
+    return scaled
 
 
 def to_srgb(image: Image.Image, profile: bytes | None, *, inverted: bool = False) -> Image.Image:

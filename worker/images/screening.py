@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from tidegate.errors import ImageCorrupt, ImageTooLarge, UnsupportedFormat
 from tidegate.formats import ImageFormat
 
-MAX_JPEG_SCANS = 100
+MAX_JPEG_SCANS = 50
 """Each scan of a progressive JPEG visits the whole image again; encoders write about ten."""
 MAX_JPEG_SEGMENTS = 2_000
 """Before the pixels; a colour profile takes at most 255 of them."""
