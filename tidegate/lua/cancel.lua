@@ -16,5 +16,5 @@ for i = 3, #ARGV do
   end
   replies[#replies + 1] = reply
 end
-wake()
+settle()
 return replies

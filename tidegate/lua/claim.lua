@@ -11,8 +11,10 @@
 
 local owner, lease_ms, alone = ARGV[3], tonumber(ARGV[4]), ARGV[5] == 'alone'
 
+local wanted = { 'suspect', 'version', 'options', 'pauses' }
+
 local function claim(id)
-  local job = look(id)
+  local job = look(id, wanted)
   if not job then return { 'unknown' } end
   local again = job.state == 'running' and job.lease == owner
   if job.state ~= 'queued' and not again then return { job.state } end
@@ -20,11 +22,12 @@ local function claim(id)
     finish(job, 'expired')
     return { 'expired' }
   end
-  local due = redis.call('ZSCORE', deferred_key(job.model), id)
-  if due and tonumber(due) > now then return { 'waiting' } end
-  local key = job_key(id)
-  local f = redis.call('HMGET', key, 'suspect', 'version', 'options', 'pauses')
-  if f[1] and not alone then return { 'suspect' } end
+  local suspect, version, options, pauses = unpack(job.more)
+  if suspect and not alone then return { 'suspect' } end
+  if not again and not redis.call('ZSCORE', queued_key(job.model, job.priority), id) then
+    local due = redis.call('ZSCORE', deferred_key(job.model), id)
+    if due and tonumber(due) > now then return { 'waiting' } end
+  end
   local image = redis.call('GET', input_key(id))
   if not image then
     finish(job, 'failed', 'error',
@@ -32,16 +35,16 @@ local function claim(id)
     return { 'failed' }
   end
   leave_indexes(job)
+  local attempts = again and job.attempts or job.attempts + 1
   redis.call('ZADD', running_key(job.model), now + lease_ms, id)
-  redis.call('HSET', key, 'state', 'running', 'lease', owner, 'started_ms', digits(now))
-  local attempts = job.attempts
-  if not again then attempts = redis.call('HINCRBY', key, 'attempts', 1) end
+  redis.call('HSET', job_key(id), 'state', 'running', 'lease', owner, 'started_ms', digits(now), 'attempts', digits(attempts))
   return {
-    'claimed', f[2] or '', f[3] or '', attempts, f[4] or '0', job.deadline and digits(job.deadline) or '', digits(now), image,
+    'claimed', version or '', options or '', attempts, pauses or '0',
+    job.deadline and digits(job.deadline) or '', digits(now), image,
   }
 end
 
 local replies = {}
 for i = 6, #ARGV do replies[#replies + 1] = claim(ARGV[i]) end
-wake()
+settle()
 return replies

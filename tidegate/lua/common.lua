@@ -13,7 +13,11 @@ local function now_ms()
 end
 
 local now = now_ms()
+
+-- What a script adds up while it goes, and settles at its end in one write each.
 local ended = {}
+local freed_bytes = 0
+local ends = {}
 
 -- Lua turns large numbers into 1.7e+12; keys and fields want digits.
 local function digits(number)
@@ -40,20 +44,25 @@ local function depth_of(model)
   return depth
 end
 
--- What every script must know of a job before it touches it; nil when there is no such job.
-local function look(id)
-  local f = redis.call('HMGET', job_key(id), 'state', 'model', 'priority', 'lease', 'attempts', 'deadline_ms', 'bytes')
+-- What every script must know of a job before it touches it, and what `more` asks for; nil when there is no such job.
+local function look(id, more)
+  local f = redis.call('HMGET', job_key(id),
+    'state', 'model', 'priority', 'lease', 'attempts', 'deadline_ms', 'bytes', unpack(more or {}))
   if not f[1] then return nil end
   return {
     id = id, state = f[1], model = f[2], priority = f[3], lease = f[4] or '',
     attempts = tonumber(f[5] or '0'), deadline = tonumber(f[6] or ''), bytes = tonumber(f[7]),
+    more = more and { unpack(f, 8, 7 + #more) },
   }
 end
 
+-- A job stands in one index: that of its state, and a queued one that was put off in `deferred`.
 local function leave_indexes(job)
-  redis.call('ZREM', queued_key(job.model, job.priority), job.id)
-  redis.call('ZREM', running_key(job.model), job.id)
-  redis.call('ZREM', deferred_key(job.model), job.id)
+  if job.state == 'running' then
+    redis.call('ZREM', running_key(job.model), job.id)
+  elseif redis.call('ZREM', queued_key(job.model, job.priority), job.id) == 0 then
+    redis.call('ZREM', deferred_key(job.model), job.id)
+  end
 end
 
 -- The rate at which a model's jobs end, as a counter that decays with a time constant of 10 s.
@@ -65,26 +74,25 @@ local function recent_ends(model)
   return tonumber(f[1] or '0') * math.exp(-since / RATE_TAU_MS)
 end
 
-local function count_end(job, state)
-  local key = stats_key(job.model)
-  redis.call('HSET', key, 'rate_count', tostring(recent_ends(job.model) + 1), 'rate_at_ms', digits(now))
-  redis.call('HINCRBY', key, state, 1)
-  redis.call('EXPIRE', key, ttl_seconds)
-end
-
 -- Into a terminal state, once and for all. `name` and `document` are the result or the error, `run` the batch.
 local function finish(job, state, name, document, run)
   redis.call('DEL', input_key(job.id))
   leave_indexes(job)
-  redis.call('ZREM', deadlines_key, job.id)
-  if redis.call('DECRBY', bytes_key, job.bytes) <= 0 then redis.call('DEL', bytes_key) end
+  if job.deadline then redis.call('ZREM', deadlines_key, job.id) end
+  local fields = { 'state', state, 'finished_ms', digits(now) }
+  local function set(field, value)
+    fields[#fields + 1] = field
+    fields[#fields + 1] = value
+  end
+  if name then set(name, document) end
+  if run and run ~= '' then set('run', run) end
   local key = job_key(job.id)
-  redis.call('HSET', key, 'state', state, 'finished_ms', digits(now))
-  if name then redis.call('HSET', key, name, document) end
-  if run and run ~= '' then redis.call('HSET', key, 'run', run) end
-  if name == 'result' then redis.call('HDEL', key, 'error') end
+  redis.call('HSET', key, unpack(fields))
+  if name == 'result' and job.attempts ~= 1 then redis.call('HDEL', key, 'error') end
   redis.call('EXPIRE', key, ttl_seconds)
-  count_end(job, state)
+  freed_bytes = freed_bytes + job.bytes
+  ends[job.model] = ends[job.model] or {}
+  ends[job.model][state] = (ends[job.model][state] or 0) + 1
   ended[#ended + 1] = job.id
 end
 
@@ -116,9 +124,21 @@ local function ticket(job)
   return { job.id, job.model, job.priority, digits(now), job.deadline and digits(job.deadline) or '' }
 end
 
--- One message wakes every waiting client of every API process.
-local function wake()
-  if #ended > 0 then
-    redis.call('PUBLISH', prefix .. 'ended', table.concat(ended, ' '))
+local function count_ends(model, states)
+  local key = stats_key(model)
+  local count = 0
+  for state, number in pairs(states) do
+    redis.call('HINCRBY', key, state, number)
+    count = count + number
   end
+  redis.call('HSET', key, 'rate_count', tostring(recent_ends(model) + count), 'rate_at_ms', digits(now))
+  redis.call('EXPIRE', key, ttl_seconds)
+end
+
+-- The last step of every script that may end jobs. One message wakes every waiting client of every API process.
+local function settle()
+  if #ended == 0 then return end
+  if redis.call('DECRBY', bytes_key, freed_bytes) <= 0 then redis.call('DEL', bytes_key) end
+  for model, states in pairs(ends) do count_ends(model, states) end
+  redis.call('PUBLISH', prefix .. 'ended', table.concat(ended, ' '))
 end

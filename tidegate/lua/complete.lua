@@ -24,5 +24,5 @@ for i = 4, #ARGV, 4 do
     replies[#replies + 1] = job.state
   end
 end
-wake()
+settle()
 return replies

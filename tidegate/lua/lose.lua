@@ -17,5 +17,5 @@ for i = 6, #ARGV do
   end
   replies[#replies + 1] = reply
 end
-wake()
+settle()
 return replies

@@ -30,5 +30,5 @@ for i = 4, #ARGV, 4 do
   end
   replies[#replies + 1] = reply
 end
-wake()
+settle()
 return replies

@@ -70,5 +70,5 @@ for i = 8, #ARGV, 4 do
   end
   if depth_of(model) == 0 and redis.call('ZCARD', running_key(model)) == 0 then redis.call('SREM', models_key, model) end
 end
-wake()
+settle()
 return { counts, tickets }
