@@ -6,17 +6,23 @@ starts with ``TIDEGATE_`` but names no setting stops the start: a typing mistake
 
 from __future__ import annotations
 
+import base64
+import binascii
 import difflib
 import os
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tidegate.errors import SettingsError
 
 PREFIX = "TIDEGATE_"
+
+#: How a webhook secret is written, and how long it may be. Source: Standard Webhooks 1.0.0, "Signature scheme".
+SECRET_PREFIX = "whsec_"  # noqa: S105 - it is what stands before one
+MIN_SECRET_BYTES, MAX_SECRET_BYTES = 24, 64
 
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
@@ -25,7 +31,14 @@ Count = Annotated[int, Field(ge=1)]
 class Settings(BaseSettings):
     """Every knob, with its unit in its name. ``docs/settings.md`` is the same list as a table."""
 
-    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        # What is refused may be a secret with a typing mistake in it.
+        hide_input_in_errors=True,
+    )
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
@@ -68,6 +81,40 @@ class Settings(BaseSettings):
     )
     max_attempts: Count = Field(3, description="Runs of a job that may end in a death or a failure of the model.")
     result_ttl_seconds: Count = Field(3600, description="How long a finished job can still be read.")
+    webhook_secret: SecretStr | None = Field(
+        None,
+        description="Signs webhooks: whsec_ and 24 to 64 random bytes in base64. Two, separated by a comma, sign "
+        "together while receivers move from one to the other. Unset, no job can ask for a webhook.",
+    )
+    webhook_timeout_seconds: Seconds = Field(
+        10.0, le=60, description="Longest that one attempt of a webhook may take in all, from the look-up of its host."
+    )
+    webhook_give_up_seconds: Count = Field(
+        86_400, le=86_400, description="How long a webhook that does not get through is tried again."
+    )
+    fetch_timeout_seconds: Seconds = Field(
+        20.0, le=300, description="Longest that fetching an image by its URL may take in all, redirects included."
+    )
+    outbound_host_connections: Count = Field(
+        4, description="Webhooks, and likewise fetches, that go to one host at the same time; one while it fails."
+    )
+    outbound_host_rate: Count = Field(
+        100, le=1_000_000, description="Webhooks, and likewise fetches, that begin in one second to one host."
+    )
+    outbound_ports: str = Field(
+        "80,443",
+        pattern=r"^\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?)*$",
+        description="Ports that a client's URL may name: a comma list of ports and ranges.",
+    )
+    outbound_allow: str = Field(
+        "",
+        pattern=r"^[A-Za-z0-9_.:/*,-]*$",
+        description="Hosts (name, or *.name for those below it), addresses and networks that a client's URL may lead "
+        "to though they are not public: a comma list. Whoever can submit a job can then reach them.",
+    )
+    outbound_ca_file: str | None = Field(
+        None, description="PEM file of authorities to trust beside the public ones, for hosts that a client names."
+    )
     batch_limit: Count = Field(
         64, description="Most images in one call to Triton, where the model's own limit is not lower."
     )
@@ -76,6 +123,10 @@ class Settings(BaseSettings):
         ge=0,
         le=10_000,
         description="How long an idle worker waits for company before it runs a batch that is not full.",
+    )
+    triton_shm: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Images reach Triton through shared memory: where it turns out to work, or always, or never.",
     )
     broker_transport: Literal["bulk", "stock"] = Field(
         "bulk", description="How tickets are fetched: in bulk (ours), or one by one (kombu's own transport)."
@@ -98,6 +149,16 @@ class Settings(BaseSettings):
         del settings_cls, dotenv_settings, file_secret_settings
         return init_settings, env_settings
 
+    @field_validator("webhook_secret")
+    @classmethod
+    def _must_be_secrets(cls, secrets: SecretStr | None) -> SecretStr | None:
+        if secrets is not None and not all(map(_is_secret, secrets.get_secret_value().split(","))):
+            raise ValueError(
+                f"a secret is {SECRET_PREFIX} and {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} random bytes in base64; "
+                "`tidegate webhooks secret` makes one"
+            )
+        return secrets
+
     @model_validator(mode="after")
     def _must_not_contradict(self) -> Self:
         if self.sweep_seconds > self.lease_seconds:
@@ -119,6 +180,14 @@ class Settings(BaseSettings):
         return self
 
 
+def _is_secret(text: str) -> bool:
+    try:
+        key = base64.b64decode(text.removeprefix(SECRET_PREFIX), validate=True)
+    except binascii.Error:
+        return False
+    return text.startswith(SECRET_PREFIX) and MIN_SECRET_BYTES <= len(key) <= MAX_SECRET_BYTES
+
+
 def load_settings(environ: Mapping[str, str] | None = None, **overrides: object) -> Settings:
     """Read the settings, or say in one sentence which variable stops us.
 
@@ -129,11 +198,12 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: object)
     Raises:
         SettingsError: a variable is unknown, out of bounds, or contradicts another.
     """
-    known = {PREFIX + name.upper() for name in Settings.model_fields}
+    known = {name.upper() for name in Settings.model_fields}
     for variable in environ if environ is not None else os.environ:
-        if variable.upper().startswith(PREFIX) and variable.upper() not in known:
-            near = difflib.get_close_matches(variable.upper(), known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+        setting = variable.upper().removeprefix(PREFIX)
+        if variable.upper().startswith(PREFIX) and setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f"; did you mean {PREFIX}{near[0]}?" if near else ""
             raise SettingsError(f"{variable} is not a setting of Tidegate{hint}")
     try:
         return Settings(**overrides)  # type: ignore[arg-type]

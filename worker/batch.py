@@ -114,6 +114,10 @@ class Store(Protocol):
 class ModelServer(Protocol):
     """Triton, as far as a batch needs it."""
 
+    def room(self, contract: ModelContract, count: int) -> NDArray[Any]:
+        """Where to prepare images; valid until the next call."""
+        ...
+
     def infer(self, contract: ModelContract, batch: NDArray[Any], version: str = "") -> tuple[NDArray[Any], str]:
         """Run one batch; raises an InferenceError."""
         ...
@@ -197,7 +201,7 @@ class BatchRunner:
     def _prepare_rows(
         self, call: BatchCall, contract: ModelContract, jobs: Sequence[ClaimedJob], outcomes: list[Outcome]
     ) -> _Prepared:
-        rows = contract.empty_batch(len(jobs))
+        rows = self._server.room(contract, len(jobs))
         good: list[ClaimedJob] = []
         times: dict[str, float] = {}
         for job in jobs:

@@ -7,6 +7,7 @@ main process asks children to run; they are sent by name.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -17,7 +18,7 @@ from tidegate.errors import StoreUnavailable
 from tidegate.ledger import Ledger
 from tidegate.settings import Settings, load_settings
 from tidegate.store import connect
-from worker.batch import BatchCall, BatchReport, BatchRunner
+from worker.batch import BatchCall, BatchReport, BatchRunner, Prepare
 from worker.contract import ModelContract
 from worker.discovery import Discovery
 from worker.rows import RowMaker, sample_batch
@@ -60,16 +61,24 @@ class Child:
     def __init__(self, settings: Settings) -> None:
         self.pid = os.getpid()
         self._redis = connect(settings, max_connections=2)
-        self._triton = Triton(settings)
+        self._triton = self.make_server(settings)
         contracts = ContractCache(self._triton)
         self._discovery = Discovery(self._redis, self._triton, contracts, settings)
         self._runner = BatchRunner(
             store=Ledger(self._redis, settings),
             server=self._triton,
             contracts=contracts,
-            prepare=RowMaker(settings).fill,
+            prepare=self.make_prepare(settings),
             settings=settings,
         )
+
+    def make_server(self, settings: Settings) -> Triton:
+        """The model server that this child calls."""
+        return Triton(settings)
+
+    def make_prepare(self, settings: Settings) -> Prepare:
+        """What turns an encoded image into a row of the batch."""
+        return RowMaker(settings).fill
 
     def run_batch(self, call: BatchCall) -> BatchReport:
         """Run one batch to the end."""
@@ -87,13 +96,20 @@ class Child:
 
 
 _child: Child | None = None
+_make_child: Callable[[Settings], Child] = Child
+
+
+def make_children_with(factory: Callable[[Settings], Child]) -> None:
+    """Have children made by another factory, before they are forked: how a benchmark puts in other ports."""
+    global _make_child  # noqa: PLW0603  # like the child itself, one a process
+    _make_child = factory
 
 
 def current() -> Child:
     """This process's child state; made anew when the process has forked since."""
     global _child  # noqa: PLW0603  # one a process, and the process is what it belongs to
     if _child is None or _child.pid != os.getpid():
-        _child = Child(load_settings())
+        _child = _make_child(load_settings())
         worker_process_shutdown.connect(_close)
     return _child
 

@@ -70,6 +70,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._office = TicketOffice(self.app)
         self._buffer: TicketBuffer[HeldRequest] = TicketBuffer(linger_seconds=self._settings.batch_linger_ms / 1000)
         self._running: dict[str, RunningBatch] = {}
+        self._running_jobs: set[str] = set()
         self._chores: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
         self._busy_chores = 0
         self._catalogue: Mapping[str, ModelEntry] = {}
@@ -100,7 +101,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         if not (args and args[0] == CLASSIFY_TASK):
             return self._call_child(target, args, kwargs, **options)
         held = HeldRequest.from_options(job_id=args[1], options=options)
-        if self._busy_with(held.job_id) or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
+        if held.job_id in self._running_jobs or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
             held.skipped()
         self._schedule_dispatch()
         return held
@@ -109,7 +110,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         """The broker connection is lost. Batches go on; those that no child has begun are put back."""
         self._flush_children()
         for batch in [batch for batch in self._running.values() if not batch.accepted]:
-            del self._running[batch.call.batch_id]
+            self._forget(batch)
             self._buffer.put_back(batch.call.model, batch.entries.values(), alone=batch.call.alone)
         self._chores.clear()
         self._busy_chores = 0
@@ -169,8 +170,12 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
     # -- batches -----------------------------------------------------------------------------------------------
 
-    def _busy_with(self, job_id: str) -> bool:
-        return any(job_id in batch.entries for batch in self._running.values())
+    def _forget(self, batch: RunningBatch) -> bool:
+        """A batch is over, or was taken back; False when it had been forgotten before."""
+        if self._running.pop(batch.call.batch_id, None) is None:
+            return False
+        self._running_jobs.difference_update(batch.call.job_ids)
+        return True
 
     def _schedule_dispatch(self) -> None:
         # At the end of the loop's round, so that all tickets of one bulk pop are there before a batch is cut.
@@ -223,6 +228,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
             alone=batch.alone,
         )
         running = self._running[call.batch_id] = RunningBatch(call, entries)
+        self._running_jobs.update(entries)
         self._call_child(
             run_batch,
             (call,),
@@ -238,7 +244,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
             held.accepted(pid, time_accepted)
 
     def _on_done(self, batch: RunningBatch, report: BatchReport) -> None:
-        if self._running.pop(batch.call.batch_id, None) is None:
+        if not self._forget(batch):
             return
         self._schedule_dispatch()
         runtime = time.monotonic() - batch.started
@@ -268,7 +274,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
     def _on_lost(self, batch: RunningBatch, failure: Any) -> None:
         """The child died, was killed at its time limit, or hit a bug of ours."""
-        if self._running.pop(batch.call.batch_id, None) is None:
+        if not self._forget(batch):
             return
         self._schedule_dispatch()
         log.error(

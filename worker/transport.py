@@ -18,9 +18,10 @@ import logging
 from queue import Empty
 from typing import Any
 
+import orjson
 from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
-from kombu.utils.json import dumps, loads
+from kombu.utils.json import dumps
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError  # noqa: A004  # redis-py's own
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
             key, first = reply
             queue = bytes_to_str(key).rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
-            self.connection._deliver(loads(bytes_to_str(first)), queue)
+            self._hand_over(first, queue)
             self._deliver_more(key, queue)
             return True
         finally:
@@ -87,7 +88,19 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
         if count <= 0:
             return
         for item in self.client.rpop(key, count) or ():
-            self.connection._deliver(loads(bytes_to_str(item)), queue)
+            self._hand_over(item, queue)
+
+    def _hand_over(self, item: bytes, queue: str) -> None:
+        """Deliver one message; what is none would end the worker, and is dropped."""
+        try:
+            message = orjson.loads(item)
+            readable = {"delivery_tag", "delivery_info"} <= message["properties"].keys()
+        except (ValueError, TypeError, KeyError, AttributeError):
+            readable = False
+        if readable:
+            self.connection._deliver(message, queue)
+        else:
+            logger.error("ticket.unreadable queue=%s bytes=%d", queue, len(item))
 
     def put_back(self, messages: list[Any]) -> None:
         """Push messages back where they were popped from, so that the first of them is popped first again."""

@@ -39,13 +39,15 @@ def decoder_errors(known: ImageFormat) -> Iterator[None]:
     """Turn whatever a decoder raises over hostile bytes into one of our errors.
 
     Raises:
-        ImageTooLarge: there is not enough memory, or a PNG carries too much text.
+        ImageTooLarge: it needs more pixels than allowed or more memory than there is, or it has too much text.
         ImageCorrupt: anything else.
     """
     try:
         yield
     except TidegateError:
         raise
+    except Image.DecompressionBombError as error:
+        raise ImageTooLarge("The image has more pixels than are accepted") from error
     except MemoryError as error:
         raise ImageTooLarge("The image needs more memory than there is") from error
     # Decoders raise anything over hostile bytes, from struct.error to AssertionError.
@@ -64,7 +66,7 @@ def open_image(data: bytes, known: ImageFormat, limits: ImageLimits) -> ImageFil
         ImageTooLarge: it has more pixels or frames than the limits allow.
         ImageCorrupt: it has no pixels.
     """
-    _hold_pillow_to_our_rules()
+    _hold_pillow_to_our_rules(limits)
     image = Image.open(io.BytesIO(data), formats=(known.upper(),))
     limits.check_size(*image.size)
     limits.check_frames(count_frames(image, known) or 1)
@@ -107,11 +109,11 @@ def _check_tiles(image: ImageFile.ImageFile) -> None:
         raise ImageTooLarge(f"The TIFF has tiles of {tile} pixels, far more than the image")
 
 
-def _hold_pillow_to_our_rules() -> None:
+def _hold_pillow_to_our_rules(limits: ImageLimits) -> None:
     """Undo what any library may have set in the meantime; cheap enough for every image."""
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     PngImagePlugin.MAX_TEXT_MEMORY = PNG_TEXT_BYTES
-    # ImageLimits judges sizes; Pillow's own limit would warn below ours or raise above its.
-    Image.MAX_IMAGE_PIXELS = None
+    # A GIF may allocate a frame while it is opened, so Pillow must know the limit; it refuses above twice of it.
+    Image.MAX_IMAGE_PIXELS = (limits.max_pixels + 1) // 2
     # Pillow warns of oddities in metadata, which concern nobody.
     warnings.filterwarnings("ignore", module=r"PIL\.")

@@ -40,7 +40,7 @@ def screen(data: bytes, known: ImageFormat) -> None:
 
     Raises:
         ImageTooLarge: it has more scans, chunks or blocks than any honest file.
-        ImageCorrupt: it is a JPEG with a header that never ends.
+        ImageCorrupt: it is a JPEG with a header that never ends, or a PNG without an end.
         UnsupportedFormat: it is a BMP with run-length coding, which Pillow decodes in Python.
     """
     check = _CHECKS.get(known)
@@ -70,7 +70,8 @@ def _screen_jpeg(data: bytes) -> None:
 
 def _screen_png(data: bytes) -> None:
     position, chunks, compressed = 8, 0, 0
-    while position < len(data):
+    # Length, kind and checksum of a chunk take 12 bytes.
+    while position + 12 <= len(data):
         kind = data[position + 4 : position + 8]
         if kind == b"IEND":
             return
@@ -78,8 +79,8 @@ def _screen_png(data: bytes) -> None:
         compressed += kind in _PNG_COMPRESSED
         if chunks > MAX_PNG_CHUNKS or compressed > MAX_PNG_COMPRESSED_CHUNKS:
             raise ImageTooLarge("The PNG has more chunks or compressed texts than are accepted")
-        # Length, kind and checksum take 12 bytes.
         position += 12 + int.from_bytes(data[position : position + 4], "big")
+    raise ImageCorrupt("The PNG is truncated: it has no end")
 
 
 def _screen_gif(data: bytes) -> None:
