@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tidegate.settings import Settings
 from worker.contract import ModelContract
-from worker.images import ImageLimits, prepare
+from worker.images import ImageLimits, inspect, prepare
 
 
 class RowMaker:
@@ -26,7 +26,8 @@ class RowMaker:
             ImageCorrupt: it is broken or truncated.
         """
         if contract.preprocessing is None:
-            row[0] = image
+            inspect(image, limits=self._limits)
+            row[...] = image
         else:
             prepare(image, plan=contract.preprocessing, limits=self._limits, out=row)
 

@@ -105,16 +105,6 @@ class ModelContract:
         return self.preprocessing.layout if self.preprocessing else None
 
     @property
-    def height(self) -> int | None:
-        """Height of the input in pixels; None where the model decodes the image itself."""
-        return self.preprocessing.height if self.preprocessing else None
-
-    @property
-    def width(self) -> int | None:
-        """Width of the input in pixels; None where the model decodes the image itself."""
-        return self.preprocessing.width if self.preprocessing else None
-
-    @property
     def fingerprint(self) -> str:
         """Sixteen hex digits that change when anything but the labels does."""
         facts = dataclasses.replace(self, labels=None)

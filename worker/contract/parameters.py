@@ -30,7 +30,7 @@ from worker.contract.preprocessing import (
 )
 
 PREFIX = "tidegate."
-NAMES = frozenset({"color", "crop", "interpolation", "fidelity", "output", "resize", "scaling", "scores", "size"})
+NAMES = frozenset({"color", "crop", "fidelity", "interpolation", "output", "resize", "scaling", "scores", "size"})
 """Every parameter there is, without its prefix."""
 
 Choice = TypeVar("Choice", bound=enum.StrEnum)
@@ -159,7 +159,7 @@ def _read_scaling(text: str) -> Scaling:
         document = json.loads(text)
         mean, std = document.pop("mean"), document.pop("std")
         scaling = Scaling(mean=_per_channel(mean), divisor=_per_channel(std))
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError):
         document = None
     if document != {}:
         raise ParameterError(

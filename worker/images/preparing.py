@@ -72,7 +72,8 @@ def prepare(data: bytes, *, plan: Preprocessing, limits: ImageLimits, out: NDArr
     with decoder_errors(known):
         image = open_image(data, known, limits)
         facts = _facts(image, known)
-        write_tensor(_pixels(image, known, plan), plan=plan, out=out)
+        pixels = _pixels(image, known, plan)
+    write_tensor(pixels, plan=plan, out=out)
     return facts
 
 
