@@ -39,8 +39,12 @@ def redis_server(redis_program: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 def own_redis(redis_program: Path, tmp_path: Path) -> Iterator[RedisServer]:
-    """A Redis of the test's own, to be filled, frozen or killed."""
-    with running_redis(tmp_path) as server:
+    """A Redis of the test's own, to be filled, frozen or killed.
+
+    It syncs before it answers: with ``everysec`` it puts even the write off while a slow disk syncs, and a kill
+    would lose what it had answered.
+    """
+    with running_redis(tmp_path, appendfsync="always") as server:
         yield server
 
 

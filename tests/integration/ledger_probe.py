@@ -112,7 +112,7 @@ class LedgerProbe:
         found = {index: score for index, score in zip(indexes, scores, strict=True) if score is not None}
         return Trace(record, image, found, expires=pttl > 0)
 
-    def keys(self) -> set[str]:
+    def all_keys(self) -> set[str]:
         """Every key of the ledger, without the prefix."""
         found: Any = self.client.keys(f"{self.prefix}*")
         return {key.decode().removeprefix(self.prefix) for key in found}
