@@ -1,0 +1,68 @@
+"""The application: ``uvicorn --factory api.app:create_app``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI
+
+from api.body_limit import BodyLimit
+from api.documentation import DESCRIPTION, TAGS, DocumentedAPI
+from api.errors import install_handlers
+from api.routes import health, jobs, models
+from api.services import open_services
+from api.uploads import max_body_bytes
+from tidegate.settings import Settings, load_settings
+from tidegate.telemetry import configure_logging
+
+#: Of the contract, not of the code behind it; the first number is that of the paths.
+API_VERSION = "1.0"
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """Build the application; its clients are made when it starts to serve.
+
+    Args:
+        settings: by default the environment's, and then logging is set up as well.
+
+    Raises:
+        SettingsError: the environment's settings are not right.
+    """
+    if settings is None:
+        settings = load_settings()
+        configure_logging(settings)
+        _join_server_logs()
+    app = DocumentedAPI(
+        title="Tidegate",
+        description=DESCRIPTION,
+        version=API_VERSION,
+        openapi_tags=TAGS,
+        lifespan=_lifespan(settings),
+        # A redirect would be built from a Host header that a proxy may have changed.
+        redirect_slashes=False,
+    )
+    app.add_middleware(BodyLimit, max_bytes=max_body_bytes(settings))
+    install_handlers(app)
+    for routes in (jobs, models, health):
+        app.include_router(routes.router)
+    return app
+
+
+def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with open_services(settings) as services:
+            app.state.services = services
+            yield
+
+    return lifespan
+
+
+def _join_server_logs() -> None:
+    """Let uvicorn's lines go where ours go, in the same format."""
+    for name in ("uvicorn", "uvicorn.access", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True

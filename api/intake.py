@@ -1,0 +1,121 @@
+"""Where accepted submissions become jobs: many at a time, when many come at a time.
+
+Submissions that arrive while another group is being committed form the next group, which costs one run of the
+``accept`` script and one publication of tickets. A lone submission is its own group and waits for nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import anyio
+import structlog
+from anyio import to_thread
+
+from tidegate.commands import Admission, Ticket
+from tidegate.errors import StoreUnavailable
+from tidegate.jobs import NewJob
+from tidegate.ledger import AsyncLedger
+
+log = structlog.get_logger(__name__)
+
+#: Most jobs, and about how many bytes of images, in one run of ``accept``: Redis serves nobody else meanwhile.
+GROUP_JOBS = 64
+GROUP_BYTES = 8 * 1024 * 1024
+#: How long the next group waits for the tickets of the last to be out. A job without a ticket is not lost: the
+#: sweeper issues one.
+TICKETS_WAIT_SECONDS = 1.0
+
+
+class Office(Protocol):
+    """Issues tickets; see ``tidegate.tickets.TicketOffice``."""
+
+    def issue(self, tickets: Sequence[Ticket]) -> None:
+        """Publish them; blocking, with a bounded wait."""
+
+
+class _Submission(NamedTuple):
+    job: NewJob
+    admission: asyncio.Future[Admission]
+
+
+class Intake:
+    """Hands jobs to the ledger and their tickets to the broker, in groups; one per process."""
+
+    def __init__(self, ledger: AsyncLedger, office: Office) -> None:
+        self._ledger = ledger
+        self._office = office
+        self._waiting: deque[_Submission] = deque()
+        self._committing: asyncio.Task[None] | None = None
+        self._publishing: set[asyncio.Task[None]] = set()
+        # Tickets leave in the order of their groups, and a broker that hangs holds one thread.
+        self._publisher = anyio.CapacityLimiter(1)
+
+    async def submit(self, job: NewJob) -> Admission:
+        """Accept a job, or learn that the queue is full. Whoever is canceled while waiting takes the job along.
+
+        Raises:
+            StoreUnavailable: Redis does not answer, or refuses writes.
+        """
+        admission: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Submission(job, admission))
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit_all(), name="intake")
+        return await admission
+
+    async def aclose(self) -> None:
+        """Wait until all that was submitted is committed and its tickets are out, or have failed to go."""
+        if self._committing is not None:
+            await self._committing
+        await asyncio.gather(*self._publishing)
+
+    async def _commit_all(self) -> None:
+        try:
+            while group := self._next_group():
+                await self._commit(group)
+        finally:
+            self._committing = None
+
+    def _next_group(self) -> list[_Submission]:
+        group: list[_Submission] = []
+        size = 0
+        while self._waiting and len(group) < GROUP_JOBS and size < GROUP_BYTES:
+            submission = self._waiting.popleft()
+            # A client that has given up meanwhile does not get a job that nobody would know of.
+            if not submission.admission.done():
+                group.append(submission)
+                size += len(submission.job.image)
+        return group
+
+    async def _commit(self, group: Sequence[_Submission]) -> None:
+        jobs = [submission.job for submission in group]
+        try:
+            admissions = await self._ledger.run(self._ledger.commands.accept(jobs))
+        except Exception as error:  # noqa: BLE001 - raised again where each of the group waits
+            for _, waiting in group:
+                if not waiting.done():
+                    waiting.set_exception(error)
+            return
+        for (_, waiting), admission in zip(group, admissions, strict=True):
+            if not waiting.done():
+                waiting.set_result(admission)
+        await self._issue([admission.ticket for admission in admissions if admission.ticket is not None])
+
+    async def _issue(self, tickets: Sequence[Ticket]) -> None:
+        if not tickets:
+            return
+        task = asyncio.create_task(self._publish(tickets), name="tickets")
+        self._publishing.add(task)
+        task.add_done_callback(self._publishing.discard)
+        await asyncio.wait({task}, timeout=TICKETS_WAIT_SECONDS)
+
+    async def _publish(self, tickets: Sequence[Ticket]) -> None:
+        try:
+            await to_thread.run_sync(self._office.issue, tickets, limiter=self._publisher)
+        except StoreUnavailable as error:
+            log.warning("tickets.unpublished", count=len(tickets), reason=str(error))
+        except Exception:
+            log.exception("tickets.unpublished", count=len(tickets))
