@@ -182,6 +182,8 @@ def triton_environment(environ: Mapping[str, str]) -> dict[str, str]:
         **environ,
         "PATH": _joined(programs, environ.get("PATH")),
         "LD_LIBRARY_PATH": _joined(wheel.libraries, _libpython_folder(), environ.get("LD_LIBRARY_PATH")),
+        # ONNX Runtime would write a telemetry session into the folder for temporary files.
+        "ORT_DISABLE_TELEMETRY": "1",
     }
 
 

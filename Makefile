@@ -1,0 +1,35 @@
+# Each target is one command. `make PYTHON=python3.12 VENV=.venv-3.12 test` takes another Python;
+# ARGS goes to the command: `make up ARGS="--api-port 0"`, `make test ARGS="-k ledger"`.
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo up test check
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST)
+
+install: $(INSTALLED) ## Make a virtual environment with every extra
+
+demo: install ## Start the stack, classify some photos through it, print a table, end
+	$(BIN)/tidegate demo $(ARGS)
+
+up: install ## Start the stack with Flower and serve until Ctrl-C
+	$(BIN)/tidegate up $(ARGS)
+
+test: install ## Run every test
+	$(BIN)/python -m pytest $(ARGS)
+
+check: install ## Lint, formatting, types, and who may import whom
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	touch $@
