@@ -12,7 +12,8 @@ from typing import Any
 import structlog
 from celery import Celery
 from celery.app.amqp import AMQP
-from celery.signals import setup_logging, task_revoked
+from celery.signals import setup_logging, task_rejected, task_revoked
+from celery.worker import state as worker_state
 from kombu import Connection
 
 from tidegate.errors import StoreUnavailable
@@ -21,7 +22,11 @@ from tidegate.settings import Settings, load_settings
 from tidegate.store import connect
 from tidegate.telemetry import configure_logging
 from tidegate.tickets import CLASSIFY_TASK, celery_settings
+from worker.advice import StoreAdvice
+from worker.dispatcher import Dispatcher
+from worker.events import GatherEvents
 from worker.models import ModelQueues
+from worker.outbound import register_tasks
 from worker.sweeper import Sweeper
 
 log = structlog.get_logger(__name__)
@@ -55,6 +60,9 @@ def worker_settings(settings: Settings) -> dict[str, Any]:
         "worker_pool": "worker.pool:MicroBatchPool",
         # Until the models are known: one ticket a child.
         "worker_prefetch_multiplier": 1,
+        "worker_max_tasks_per_child": settings.child_max_calls,
+        # In KiB.
+        "worker_max_memory_per_child": settings.child_max_memory_bytes // 1024,
         # How long after a child's death its batch is given up, in seconds.
         "worker_lost_wait": 0.5,
         "worker_hijack_root_logger": False,
@@ -67,15 +75,17 @@ def create_app(settings: Settings) -> Celery:
     """The app, with the classify task, the pool and the two steps."""
     app = Celery("tidegate", amqp=PatientAMQP, set_as_current=True)
     app.config_from_object(worker_settings(settings))
-    app.steps["consumer"].update({ModelQueues, Sweeper})
+    app.steps["consumer"].update({Dispatcher, GatherEvents, ModelQueues, Sweeper, StoreAdvice})
 
     @app.task(name=CLASSIFY_TASK, ignore_result=True)  # type: ignore[untyped-decorator]  # celery is untyped
     def classify(model: str) -> None:
         """Stands for a job in Celery's eyes; its requests are run by the pool, many at a time."""
         raise RuntimeError(f"{CLASSIFY_TASK} for {model} needs worker_pool = worker.pool:MicroBatchPool")
 
+    register_tasks(app)
     setup_logging.connect(lambda **_signal: _configure_logging(settings), weak=False)
     task_revoked.connect(_Canceler(settings), weak=False)
+    task_rejected.connect(_Refusals(settings), weak=False)
     return app
 
 
@@ -86,24 +96,53 @@ def _configure_logging(settings: Settings) -> None:
 
 
 class _Canceler:
-    """A job that is revoked in Celery's eyes is cancelled in the ledger; one that expired there, ended as expired."""
+    """A job that is revoked in Celery's eyes is cancelled in the ledger; one that expired there, if it is so here."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._ledger: Ledger | None = None
+        self._ledger = _LazyLedger(settings)
 
-    def __call__(self, sender: Any, request: Any, **_signal: Any) -> None:
+    def __call__(self, sender: Any, request: Any, expired: bool = False, **_signal: Any) -> None:  # noqa: FBT001, FBT002
         if sender.name != CLASSIFY_TASK:
             return
-        if self._ledger is None:
-            self._ledger = Ledger(connect(self._settings), self._settings)
+        ledger = self._ledger.get()
+        end = ledger.commands.expire if expired else ledger.commands.cancel
         try:
-            (state,) = self._ledger.run(self._ledger.commands.cancel([request.id]))
+            (state,) = ledger.run(end([request.id]))
         except StoreUnavailable as error:
             # Its ticket comes again with the next sweep, and so does this.
             log.warning("job.not_canceled", job_id=request.id, error=error.code)
             return
         log.info("job.revoked", job_id=request.id, state=state)
+        if state == "early":
+            # This machine's clock is ahead of Redis's, which alone counts. The job's next ticket must find it willing.
+            worker_state.revoked.discard(request.id)
+
+
+class _Refusals:
+    """Counts messages that are not run because they are no tickets: pickles, say, or nonsense."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._ledger = _LazyLedger(settings)
+
+    def __call__(self, exc: Any = None, **_signal: Any) -> None:
+        log.warning("message.refused", reason=type(exc).__name__ if exc is not None else "unreadable")
+        try:
+            self._ledger.get().count_refused()
+        except StoreUnavailable as error:
+            log.warning("message.not_counted", error=error.code)
+
+
+class _LazyLedger:
+    """The main process's ledger, connected on first use."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._ledger: Ledger | None = None
+
+    def get(self) -> Ledger:
+        if self._ledger is None:
+            self._ledger = Ledger(connect(self._settings), self._settings)
+        return self._ledger
 
 
 app = create_app(load_settings())

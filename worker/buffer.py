@@ -6,7 +6,7 @@ model's limit. Models take turns. A linger makes a batch that is not full wait f
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -54,10 +54,12 @@ class TicketBuffer(Generic[E]):
 
     def __init__(self, *, linger_seconds: float = 0.0) -> None:
         self._linger_seconds = linger_seconds
-        self._lines: OrderedDict[str, _Line[E]] = OrderedDict()
+        self._lines: dict[str, _Line[E]] = {}
         self._ids: set[str] = set()
         self._limits: Mapping[str, int] = {}
         self._paused: set[str] = set()
+        self._turns: dict[str, int] = {}
+        self._turn = 0
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -77,6 +79,10 @@ class TicketBuffer(Generic[E]):
         entries = [*line.alone, *line.waiting] if line else []
         self._ids.difference_update(entry.job_id for entry in entries)
         return entries
+
+    def models(self) -> list[str]:
+        """The models whose tickets are held."""
+        return list(self._lines)
 
     def limit_of(self, model: str) -> int:
         """Most images in a batch of this model."""
@@ -105,14 +111,16 @@ class TicketBuffer(Generic[E]):
 
     def next_batch(self, *, now_seconds: float) -> Batch[E] | None:
         """Take the next batch out, or None when nothing may run yet."""
-        for model in list(self._lines):
+        # The model that was served longest ago goes first: one that is new to a busy worker does not wait in vain.
+        for model in sorted(self._lines, key=lambda model: self._turns.get(model, 0)):
             line = self._lines[model]
             if not line:
                 del self._lines[model]
                 continue
             if model in self._paused or not self._may_leave(model, line, now_seconds):
                 continue
-            self._lines.move_to_end(model)
+            self._turn += 1
+            self._turns[model] = self._turn
             return self._take(model, line, now_seconds)
         return None
 

@@ -7,20 +7,21 @@ main process asks children to run; they are sent by name.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
 from celery.signals import worker_process_shutdown
 
-from tidegate.catalogue import ModelEntry
+from tidegate.declarations import ModelDeclaration
 from tidegate.errors import StoreUnavailable
 from tidegate.ledger import Ledger
 from tidegate.settings import Settings, load_settings
 from tidegate.store import connect
 from worker.batch import BatchCall, BatchReport, BatchRunner, Prepare
 from worker.contract import ModelContract
-from worker.discovery import Discovery
+from worker.discovery import Discovery, Look
+from worker.labels import with_labels
 from worker.rows import RowMaker, sample_batch
 from worker.triton import Triton
 
@@ -30,8 +31,9 @@ log = structlog.get_logger(__name__)
 class ContractCache:
     """The contracts of the models this child has met, with their labels."""
 
-    def __init__(self, triton: Triton) -> None:
+    def __init__(self, triton: Triton, declared: Mapping[str, ModelDeclaration]) -> None:
         self._triton = triton
+        self._declared = declared
         self._contracts: dict[str, ModelContract] = {}
 
     def get(self, model: str, fingerprint: str) -> ModelContract:
@@ -43,16 +45,18 @@ class ContractCache:
         """
         contract = self._contracts.get(model)
         if contract is None or (fingerprint and contract.fingerprint != fingerprint):
-            self.warm_up(self._triton.contract(model))
-        return self._contracts[model]
+            return self.warm_up(self._triton.contract(model))
+        return contract
 
-    def warm_up(self, contract: ModelContract) -> None:
-        """Run the model once and learn its labels, unless that was done for this very contract."""
+    def warm_up(self, contract: ModelContract) -> ModelContract:
+        """Run the model once and learn its labels, unless that was done for this very contract; gives it with them."""
         known = self._contracts.get(contract.name)
         if known is not None and known.fingerprint == contract.fingerprint:
-            return
-        labels = self._triton.labels(contract, sample_batch(contract))
-        self._contracts[contract.name] = contract.with_labels(labels) if labels is not None else contract
+            return known
+        told = self._triton.labels(contract, sample_batch(contract))
+        labelled = with_labels(contract, told, self._declared.get(contract.name))
+        self._contracts[contract.name] = labelled
+        return labelled
 
 
 class Child:
@@ -62,7 +66,7 @@ class Child:
         self.pid = os.getpid()
         self._redis = connect(settings, max_connections=2)
         self._triton = self.make_server(settings)
-        contracts = ContractCache(self._triton)
+        contracts = ContractCache(self._triton, settings.models)
         self._discovery = Discovery(self._redis, self._triton, contracts, settings)
         self._runner = BatchRunner(
             store=Ledger(self._redis, settings),
@@ -85,9 +89,9 @@ class Child:
         with structlog.contextvars.bound_contextvars(batch_id=call.batch_id, model=call.model):
             return self._runner.run(call)
 
-    def discover(self) -> dict[str, ModelEntry]:
-        """Ask Triton, or the catalogue, which models there are."""
-        return self._discovery.run()
+    def discover(self, *, sure: bool = False) -> Look:
+        """Ask Triton, or the catalogue, which models there are; Triton for sure when told to."""
+        return self._discovery.run(sure=sure)
 
     def close(self) -> None:
         """Close both connections."""
@@ -124,10 +128,19 @@ def run_batch(call: BatchCall) -> BatchReport:
     return current().run_batch(call)
 
 
-def discover() -> dict[str, ModelEntry] | None:
+def discover() -> Look | None:
     """What the pool sends to a child now and then; None when Redis does not answer, so nothing is known."""
+    return _look(sure=False)
+
+
+def discover_for_sure() -> Look | None:
+    """What it sends while this worker doubts its own way to Triton."""
+    return _look(sure=True)
+
+
+def _look(*, sure: bool) -> Look | None:
     try:
-        return current().discover()
+        return current().discover(sure=sure)
     except StoreUnavailable as error:
         log.warning("discovery.no_store", error=error.code)
         return None

@@ -1,8 +1,12 @@
-"""Which queues this worker consumes: one a model that is ready, found again every few seconds.
+"""Which queues this worker consumes: those of each model that is ready, a lane each, found again every few seconds.
 
 A step of Celery's consumer. A worker that was started without ``-Q`` serves every model; one that was given
 queues serves those of them that belong to a model. A model that stops answering loses its consumer, so that
-its jobs wait in Redis and not here; it gets it back when the catalogue says that it is ready.
+its jobs wait in Redis and not here; it gets it back when Triton answers again.
+
+Which Triton that is: what the catalogue says holds for everyone, and a worker may have lost its own way there. So after
+a batch of its own met an outage, a model that the catalogue calls ready is taken up again only when this worker itself
+has reached Triton, or when the catalogue has meanwhile said that the outage was everyone's.
 """
 
 from __future__ import annotations
@@ -13,10 +17,12 @@ from typing import Any
 import structlog
 from celery import bootsteps
 
-from tidegate.catalogue import ModelEntry
-from tidegate.tickets import DEFAULT_QUEUE, queue_of
-from worker.child import discover
+from tidegate.catalogue import ModelEntry, ModelState
+from tidegate.tickets import DEFAULT_QUEUE, queue_of, queues_of
+from worker.child import discover, discover_for_sure
+from worker.discovery import Look
 from worker.pool import MicroBatchPool
+from worker.transport import Channel
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +41,7 @@ class ModelQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is u
         self._only: set[str] | None = None
         self._catalogue: Mapping[str, ModelEntry] = {}
         self._asking = False
+        self._doubted: set[str] = set()
 
     def include_if(self, consumer: Any) -> bool:
         """Only where the pool makes batches: the webhook worker has threads."""
@@ -67,12 +74,28 @@ class ModelQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is u
     def _ask(self) -> None:
         if not self._asking:
             self._asking = True
-            self._pool.run_chore(discover, self._answer)
+            self._pool.run_chore(discover_for_sure if self._doubted else discover, self._answer)
 
-    def _answer(self, catalogue: Mapping[str, ModelEntry] | None) -> None:
+    def _answer(self, look: Look | None) -> None:
         self._asking = False
-        if catalogue is not None and self._consumer.task_consumer is not None:
-            self._apply(catalogue)
+        if look is not None and self._consumer.task_consumer is not None:
+            self._apply(self._as_seen_from_here(look))
+
+    def _as_seen_from_here(self, look: Look) -> Mapping[str, ModelEntry]:
+        """The catalogue, with the models unavailable that this worker cannot reach though others can."""
+        ready = {name for name, entry in look.catalogue.items() if entry.ready}
+        if look.reached is not None:
+            self._doubted = set() if look.reached else ready
+        self._doubted &= ready
+        away = {"state": ModelState.UNAVAILABLE, "reason": "This worker cannot reach Triton."}
+        return {
+            name: entry.model_copy(update=away) if name in self._doubted else entry
+            for name, entry in look.catalogue.items()
+        }
+
+    def _on_outage(self, model: str) -> None:
+        self._doubted.add(model)
+        self._leave(model)
 
     def _apply(self, catalogue: Mapping[str, ModelEntry]) -> None:
         mine = {name: entry for name, entry in catalogue.items() if not self._only or queue_of(name) in self._only}
@@ -84,20 +107,27 @@ class ModelQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is u
                 self._leave(name)
         self._catalogue = mine
         self._set_prefetch(mine)
-        self._pool.set_models(mine, on_outage=self._leave)
+        self._pool.set_models(mine, on_outage=self._on_outage)
 
     def _consume(self, model: str) -> None:
-        if not self._consumer.task_consumer.consuming_from(queue_of(model)):
-            # The default exchange routes by the queue's name, so nothing is to be bound.
-            self._consumer.add_task_queue(queue_of(model), exchange="", routing_key=queue_of(model))
+        for queue in queues_of(model):
+            if not self._consumer.task_consumer.consuming_from(queue):
+                # The default exchange routes by the queue's name, so nothing is to be bound.
+                self._consumer.add_task_queue(queue, exchange="", routing_key=queue)
 
     def _leave(self, model: str) -> None:
-        if self._consumer.task_consumer.consuming_from(queue_of(model)):
-            self._consumer.cancel_task_queue(queue_of(model))
+        for queue in queues_of(model):
+            if self._consumer.task_consumer.consuming_from(queue):
+                self._consumer.cancel_task_queue(queue)
 
     def _set_prefetch(self, catalogue: Mapping[str, ModelEntry]) -> None:
-        limits = [entry.batch_limit for entry in catalogue.values() if entry.ready]
-        wanted = PREFETCH_BATCHES * self._pool.num_processes * max(limits, default=1)
+        """A window for each model, as if it were the only one; a burst on one then leaves the others theirs."""
+        batches = PREFETCH_BATCHES * self._pool.num_processes
+        windows = {queue_of(name): batches * entry.batch_limit for name, entry in catalogue.items() if entry.ready}
+        wanted = sum(windows.values()) or batches
+        channel = self._consumer.task_consumer.channel
+        if isinstance(channel, Channel):
+            channel.set_windows(windows)
         qos = self._consumer.qos
         if qos.value < wanted:
             qos.increment_eventually(wanted - qos.value)

@@ -6,6 +6,7 @@ request's own Celery callbacks, so that events, states and counters come from Ce
 passes through untouched.
 
 Runs in the worker's main process, on Celery's event loop: nothing here may wait longer than one answer of Redis.
+How a worker ends is ``worker/drain.py``.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Any
 
 import structlog
 from celery.concurrency.prefork import TaskPool
+from celery.platforms import EX_FAILURE
 from celery.worker import state as worker_state
 
 from tidegate.catalogue import ModelEntry
-from tidegate.errors import StoreUnavailable
+from tidegate.errors import InternalError, WorkerLost
 from tidegate.ledger import Ledger
 from tidegate.settings import Settings, load_settings
 from tidegate.store import connect
@@ -31,6 +33,9 @@ from tidegate.tickets import CLASSIFY_TASK, TicketOffice
 from worker.batch import BatchCall, BatchReport, JobReport, Status
 from worker.buffer import Batch, TicketBuffer
 from worker.child import run_batch
+from worker.children import PROCESS_ENDED, Children, cause_of, death_limit
+from worker.drain import Drain
+from worker.leases import Leases
 from worker.request import HeldRequest
 
 log = structlog.get_logger(__name__)
@@ -41,20 +46,33 @@ MAINTAIN_SECONDS = 0.5
 BATCH_SLACK_SECONDS = 60.0
 
 
-@dataclass
+@dataclass(eq=False)
 class RunningBatch:
     """A batch that a child works on, or is about to.
 
     Attributes:
+        token: of the call, see :class:`worker.children.Children`.
         accepted: the child has begun.
         pid: of the child, once it has begun.
+        given_back: its jobs were given back while it ran, because the worker had to end.
     """
 
     call: BatchCall
     entries: dict[str, HeldRequest]
+    token: Any = None
     pid: int = 0
     accepted: bool = False
+    given_back: bool = False
     started: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class RunningChore:
+    """Something else that a child was asked to do, and what to do with what comes of it."""
+
+    chore: Callable[[], Any]
+    then: Callable[[Any], None]
+    token: Any = None
 
 
 class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
@@ -71,16 +89,17 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._buffer: TicketBuffer[HeldRequest] = TicketBuffer(linger_seconds=self._settings.batch_linger_ms / 1000)
         self._running: dict[str, RunningBatch] = {}
         self._running_jobs: set[str] = set()
-        self._chores: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
-        self._busy_chores = 0
+        self._chores: deque[RunningChore] = deque()
+        self._running_chores: set[RunningChore] = set()
         self._catalogue: Mapping[str, ModelEntry] = {}
         self._on_outage: Callable[[str], None] = lambda _model: None
         self._hub: Any = None
         self._dispatch_is_due = False
-        self._closing = False
+        self._drain = Drain(self._settings.drain_seconds, give_up=self._give_back_running)
+        self._leases = Leases(self._ledger, self._office)
+        self.options["max_restarts"] = death_limit(self.limit)
         super().on_start()
-        self._call_child = self._pool.apply_async
-        self._flush_children = self._pool.flush
+        self._children = Children(self._pool)
         self.on_apply = self._apply
         self.flush = self._flush
         self.terminate_job = self._terminate_job
@@ -90,8 +109,10 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         super().register_with_event_loop(loop)
         self._hub = loop
         self._dispatch_is_due = False
+        # At once, before anybody sweeps: while Redis was away nobody could renew them.
+        self._renew_leases()
         loop.call_repeatedly(self._settings.lease_seconds / 3, self._renew_leases)
-        loop.call_repeatedly(MAINTAIN_SECONDS, self.maintain_pool)
+        loop.call_repeatedly(MAINTAIN_SECONDS, self._maintain)
         self._schedule_dispatch()
 
     # -- what Celery calls ------------------------------------------------------------------------------------
@@ -99,7 +120,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
     def _apply(self, target: Any, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
         """A request, of whichever task; the options hold its callbacks."""
         if not (args and args[0] == CLASSIFY_TASK):
-            return self._call_child(target, args, kwargs, **options)
+            return self._pool.apply_async(target, args, kwargs, **options)
         held = HeldRequest.from_options(job_id=args[1], options=options)
         if held.job_id in self._running_jobs or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
             held.skipped()
@@ -107,13 +128,17 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         return held
 
     def _flush(self) -> None:
-        """The broker connection is lost. Batches go on; those that no child has begun are put back."""
-        self._flush_children()
-        for batch in [batch for batch in self._running.values() if not batch.accepted]:
+        """The broker connection is lost, which is no reason to stop: what a child has goes on, and is heard of later.
+
+        What no child has yet goes back into the buffer. Chores that wait are asked for again by whoever wants them.
+        """
+        calls: list[RunningBatch | RunningChore] = [*self._running.values(), *self._running_chores]
+        self._children.flush(call.token for call in calls)
+        for batch in [batch for batch in self._running.values() if not self._children.is_known(batch.token)]:
             self._forget(batch)
             self._buffer.put_back(batch.call.model, batch.entries.values(), alone=batch.call.alone)
         self._chores.clear()
-        self._busy_chores = 0
+        self._running_chores = {chore for chore in self._running_chores if self._children.is_known(chore.token)}
 
     def _terminate_job(self, pid: int, signal: Any = None) -> None:
         """A running job is revoked with terminate: its child runs its neighbours too, and is left alone.
@@ -121,12 +146,26 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         The revocation ends the job in the ledger, which drops the answer.
         """
         if not any(batch.pid == pid for batch in self._running.values()):
-            self._pool.terminate_job(pid, signal)
+            self._children.terminate_job(pid, signal)
 
     def on_close(self) -> None:
-        """A warm shutdown begins: nothing new is begun, and Celery gives back what was not."""
-        self._closing = True
+        """A warm shutdown begins: nothing new is begun, and what waits here goes back to its queues at once."""
+        self._drain.begin()
+        for model in self._buffer.models():
+            self.pause(model)
         super().on_close()
+
+    def on_stop(self) -> None:
+        """Wait for what runs, as long as the drain allows; then that goes back too, and its children are killed."""
+        self._drain.begin(at_once=bool(worker_state.should_terminate))
+        with self._drain.watched():
+            super().on_stop()
+
+    def on_terminate(self) -> None:
+        """A cold shutdown: what runs goes back."""
+        if self._pool is not None:
+            self._give_back_running()
+        super().on_terminate()
 
     # -- what the worker's other parts call --------------------------------------------------------------------
 
@@ -150,7 +189,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
         ``then`` is called with None when the child died or the function raised.
         """
-        self._chores.append((chore, then))
+        self._chores.append(RunningChore(chore, then))
         self._schedule_dispatch()
 
     def set_models(self, catalogue: Mapping[str, ModelEntry], *, on_outage: Callable[[str], None]) -> None:
@@ -167,6 +206,10 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         """Begin no more batches of a model; its tickets go back to the queue."""
         for held in self._buffer.pause(model):
             held.given_back()
+
+    @property
+    def _time_limit_seconds(self) -> float:
+        return self._settings.infer_timeout_seconds + BATCH_SLACK_SECONDS
 
     # -- batches -----------------------------------------------------------------------------------------------
 
@@ -185,9 +228,9 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
     def _dispatch(self) -> None:
         self._dispatch_is_due = False
-        while not self._closing and len(self._running) + self._busy_chores < self.num_processes:
+        while not self._drain.begun and self._busy_children() < self.num_processes:
             if self._chores:
-                self._start_chore(*self._chores.popleft())
+                self._start_chore(self._chores.popleft())
                 continue
             batch = self._buffer.next_batch(now_seconds=time.monotonic())
             if batch is None:
@@ -195,25 +238,30 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
             self._start_batch(batch)
         self._wake_for_lingerers()
 
+    def _busy_children(self) -> int:
+        return len(self._running) + len(self._running_chores)
+
     def _wake_for_lingerers(self) -> None:
         due = self._buffer.next_due_seconds()
-        if due is not None and len(self._running) < self.num_processes:
+        if due is not None and self._busy_children() < self.num_processes:
             self._hub.call_later(max(0.0, due - time.monotonic()), self._schedule_dispatch)
 
-    def _start_chore(self, chore: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        self._busy_chores += 1
+    def _start_chore(self, running: RunningChore) -> None:
+        self._running_chores.add(running)
 
         def done(result: Any) -> None:
-            self._busy_chores = max(0, self._busy_chores - 1)
-            self._schedule_dispatch()
-            then(result)
+            if running in self._running_chores:
+                self._running_chores.remove(running)
+                self._schedule_dispatch()
+                running.then(result)
 
         def failed(failure: Any) -> None:
-            log.error("chore.failed", chore=chore.__name__, error=repr(failure.exception)[:300])
+            log.error("chore.failed", chore=running.chore.__name__, error=repr(failure.exception)[:300])
             done(None)
 
-        timeout = self._settings.infer_timeout_seconds + BATCH_SLACK_SECONDS
-        self._call_child(chore, callback=done, error_callback=failed, timeout=timeout)
+        running.token = self._children.call(
+            running.chore, then=done, failed=failed, timeout_seconds=self._time_limit_seconds
+        )
 
     def _start_batch(self, batch: Batch[HeldRequest]) -> None:
         entries = {held.job_id: held for held in batch.entries if not held.revoked()}
@@ -229,13 +277,13 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         )
         running = self._running[call.batch_id] = RunningBatch(call, entries)
         self._running_jobs.update(entries)
-        self._call_child(
+        running.token = self._children.call(
             run_batch,
-            (call,),
-            accept_callback=partial(self._on_accepted, running),
-            callback=partial(self._on_done, running),
-            error_callback=partial(self._on_lost, running),
-            timeout=self._settings.infer_timeout_seconds + BATCH_SLACK_SECONDS,
+            call,
+            accepted=partial(self._on_accepted, running),
+            then=partial(self._on_done, running),
+            failed=partial(self._on_lost, running),
+            timeout_seconds=self._time_limit_seconds,
         )
 
     def _on_accepted(self, batch: RunningBatch, pid: int, time_accepted: float) -> None:
@@ -250,7 +298,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         runtime = time.monotonic() - batch.started
         for job in report.jobs:
             self._tell(batch, job, runtime)
-        self._issue(report.tickets)
+        self._leases.issue(report.tickets)
         if report.outage:
             log.warning("model.outage", model=batch.call.model, code=report.outage)
             self.pause(batch.call.model)
@@ -277,36 +325,45 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         if not self._forget(batch):
             return
         self._schedule_dispatch()
-        log.error(
-            "batch.lost", batch_id=batch.call.batch_id, jobs=len(batch.entries), error=repr(failure.exception)[:300]
-        )
-        command = self._ledger.commands.lose(batch.call.batch_id, batch.call.job_ids)
-        try:
-            returned = self._ledger.run(command)
-        except StoreUnavailable as error:
-            # The leases lapse, and the sweeper does the same.
-            log.warning("batch.lost_not_stored", batch_id=batch.call.batch_id, error=error.code)
-            returned = []
         runtime = time.monotonic() - batch.started
-        states = dict(zip(batch.call.job_ids, (item.state for item in returned), strict=False))
+        if batch.given_back:
+            for held in batch.entries.values():
+                held.retried("given_back", runtime)
+            return
+        cause = cause_of(failure)
+        bug = None if isinstance(cause, PROCESS_ENDED) else InternalError("A bug of ours ended each try of this job.")
+        log.error(
+            "batch.lost",
+            batch_id=batch.call.batch_id,
+            jobs=len(batch.entries),
+            error=repr(cause)[:300],
+            trace=failure.traceback if bug else None,
+        )
+        states = self._leases.lose(batch.call, bug)
+        code = bug.code if bug else WorkerLost.code
         for job_id, held in batch.entries.items():
             if states.get(job_id) == Status.FAILED:
-                held.failed("worker_lost", runtime)
+                held.failed(code, runtime)
             else:
-                held.retried("worker_lost", runtime)
-        self._issue(tuple(item.ticket for item in returned if item.ticket))
+                held.retried(code, runtime)
 
-    def _issue(self, tickets: Any) -> None:
-        try:
-            self._office.issue(tickets)
-        except StoreUnavailable as error:
-            log.warning("ticket.not_issued", count=len(tickets), error=error.code)
+    def _give_back_running(self) -> None:
+        """Give running jobs back as if they had not been begun, and kill the children that run them.
+
+        Called from the drain's own thread, too, while the main one waits for the children to end.
+        """
+        for batch in tuple(self._running.values()):
+            batch.given_back = True
+            if not self._leases.give_back(batch.call):
+                # There is no time to wait for each batch's answer.
+                break
+        self._children.kill()
 
     def _renew_leases(self) -> None:
-        leases = [(call.batch_id, job) for call in (b.call for b in self._running.values()) for job in call.job_ids]
-        if not leases:
-            return
-        try:
-            self._ledger.run(self._ledger.commands.renew(leases))
-        except StoreUnavailable as error:
-            log.warning("lease.not_renewed", count=len(leases), error=error.code)
+        # A copy: while the worker drains, this runs in a thread beside the one that ends batches.
+        self._leases.renew([batch.call for batch in tuple(self._running.values()) if not batch.given_back])
+
+    def _maintain(self) -> None:
+        """Look after the children; a worker that cannot keep any alive ends, and is seen to."""
+        if not self._children.maintain() and not self._drain.begun:
+            worker_state.should_terminate = EX_FAILURE

@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 from celery import bootsteps
 
-from tidegate.commands import Swept
+from tidegate.commands import Swept, sweep_pace_seconds
 from tidegate.errors import StoreUnavailable
 from tidegate.ledger import Ledger
-from tidegate.tickets import TicketOffice, ticket_lists
+from tidegate.tickets import TicketOffice, all_ticket_lists
 from worker.pool import MicroBatchPool
 
 log = structlog.get_logger(__name__)
@@ -29,7 +29,7 @@ def sweep(ledger: Ledger, office: TicketOffice) -> Swept:
     Raises:
         StoreUnavailable: Redis does not answer. Tickets that were not issued are found by a later sweep.
     """
-    lists = [(model, ticket_lists(model)) for model in ledger.models()]
+    lists = [(model, all_ticket_lists(model)) for model in ledger.models()]
     swept = ledger.run(ledger.commands.sweep(lists))
     office.issue(swept.tickets)
     more = swept
@@ -55,9 +55,9 @@ class Sweeper(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is untyp
         return isinstance(consumer.pool, MicroBatchPool)
 
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
-        """Sweep at each (re)connection, and then at the settings' pace."""
+        """Sweep at each (re)connection, and then again and again."""
         self._sweep()
-        hub.call_repeatedly(consumer.pool.settings.sweep_seconds, self._sweep)
+        hub.call_repeatedly(sweep_pace_seconds(consumer.pool.settings), self._sweep)
 
     def _sweep(self) -> None:
         pool = self._consumer.pool

@@ -1,9 +1,11 @@
 """The broker transport: kombu's Redis transport, made for tickets.
 
-Three things differ, because a ticket may be lost while a job may not (the ledger has the job):
+Five things differ, because a ticket may be lost while a job may not (the ledger has the job), and to be fair:
 
 * no copy of a message is kept for acknowledgement, which saves most of the round trips;
 * when the blocking pop wakes, the rest of the prefetch credit is popped in one command;
+* each model has a prefetch window of its own, so that a burst on one takes no other's credit;
+* a model's queues take turns, whatever the priorities in them;
 * messages that were taken and not begun go back in one pipeline, and it is no disaster when they cannot.
 
 Chosen by ``TIDEGATE_BROKER_TRANSPORT=bulk`` (the default); everything also runs on kombu's own transport. A
@@ -15,6 +17,10 @@ Source: measured against kombu 5.7's ``kombu/transport/redis.py``, whose ``_brpo
 from __future__ import annotations
 
 import logging
+import time
+import uuid
+from collections import Counter
+from collections.abc import Mapping
 from queue import Empty
 from typing import Any
 
@@ -22,7 +28,10 @@ import orjson
 from kombu.transport import redis, virtual
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps
+from kombu.utils.scheduling import round_robin_cycle
 from redis.exceptions import ConnectionError, ReadOnlyError, ResponseError  # noqa: A004  # redis-py's own
+
+from tidegate.tickets import first_queue
 
 logger = logging.getLogger(__name__)
 
@@ -32,30 +41,133 @@ DEMOTED = "UNBLOCKED"
 MAX_POP = 256
 
 
+#: How long the message that ends a blocking pop may lie about when nobody takes it, in seconds.
+WAKE_EXPIRES_SECONDS = 10
+
+
 class TicketQoS(virtual.QoS):  # type: ignore[misc]  # kombu is untyped
-    """Counts the prefetch window in memory, and hands back in bulk what was not begun."""
+    """Counts the prefetch windows in memory, and hands back in bulk what was not begun."""
+
+    def __init__(self, channel: Any, prefetch_count: int = 0) -> None:
+        super().__init__(channel, prefetch_count)
+        self._windows: Mapping[str, int] = {}
+        self._held: Counter[str] = Counter()
+
+    def set_windows(self, windows: Mapping[str, int]) -> None:
+        """Most messages held of a model, by its first queue; one not named has only the prefetch count of all."""
+        self._windows = windows
+
+    def room_for(self, queue: str) -> int:
+        """How many more messages of a queue may be held; the queues of a model share one window."""
+        credit = self.can_consume_max_estimate()
+        room: int = MAX_POP if credit is None else min(credit, MAX_POP)
+        window = first_queue(queue)
+        return min(room, self._windows.get(window, MAX_POP) - self._held[window])
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        """Hold one more."""
+        super().append(message, delivery_tag)
+        self._held[_queue_of(message)] += 1
+
+    def ack(self, delivery_tag: str) -> None:
+        """It was begun, and is no longer held."""
+        self._let_go(delivery_tag)
+        super().ack(delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:  # noqa: FBT001, FBT002  # kombu's signature
+        """It is given back or thrown away, and no longer held; one of a connection that is gone cannot be."""
+        if delivery_tag in self._delivered:
+            self._let_go(delivery_tag)
+            super().reject(delivery_tag, requeue=requeue)
+
+    def _let_go(self, delivery_tag: str) -> None:
+        message = self._delivered.get(delivery_tag)
+        if message is not None and delivery_tag not in self._dirty:
+            queue = _queue_of(message)
+            self._held[queue] -= 1
+            self.channel.room_came(queue)
 
     def restore_unacked(self) -> list[Any]:
         """Put every message that was not begun back to the head of its queue, oldest first."""
         self._flush()
         messages = list(self._delivered.values())
         self._delivered.clear()
+        self._held.clear()
         try:
             self.channel.put_back(messages)
-        except self.channel.connection_errors as error:
-            # Nothing is lost: the sweeper issues new tickets. kombu would dump the messages to a file.
+        except Exception as error:  # noqa: BLE001  # whatever is raised here ends the worker
+            # The broker is lost, and its connection half taken apart. Nothing else is: the sweeper issues new tickets.
             logger.warning("ticket.not_put_back count=%d error=%s", len(messages), type(error).__name__)
         return []
+
+
+def _queue_of(message: Any) -> str:
+    """The first queue of the message's model; the default exchange routes by the queue's name."""
+    return first_queue(str(message.delivery_info["routing_key"]))
+
+
+class QueuesWithRoom(round_robin_cycle):  # type: ignore[misc]  # kombu is untyped
+    """The queues of the next blocking pop, in turns: those whose window has room.
+
+    A pop that leaves queues out must end when one of them has room again, so it also waits for a list of its own,
+    which only this channel pushes to.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self.wake_list = f"tidegate.wake.{uuid.uuid4().hex}"
+        self.left_out: set[str] = set()
+
+    def consume(self, n: int) -> list[str]:
+        """Choose the queues; called when a pop is sent, and only then."""
+        queues: list[str] = super().consume(n)
+        chosen = [queue for queue in queues if self._channel.qos.room_for(queue) > 0]
+        self.left_out = set(queues).difference(chosen)
+        return [self.wake_list, *chosen] if self.left_out and chosen else chosen
 
 
 class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
     """A channel that pops in bulk and keeps no second copy."""
 
     ack_emulation = False
+    _in_poll: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.QoS = TicketQoS
+        self._queue_cycle = QueuesWithRoom(self)
+
+    def set_windows(self, windows: Mapping[str, int]) -> None:
+        """See :meth:`TicketQoS.set_windows`."""
+        self.qos.set_windows(windows)
+
+    def room_came(self, queue: str) -> None:
+        """A queue has room again: a blocking pop that was sent without it ends, and the next one has it."""
+        if queue not in self._queue_cycle.left_out or not self._in_poll:
+            return
+        self._queue_cycle.left_out.clear()
+        try:
+            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipeline:
+                pipeline.lpush(self._queue_cycle.wake_list, b"")
+                pipeline.expire(self._queue_cycle.wake_list, WAKE_EXPIRES_SECONDS)
+                pipeline.execute()
+        except self.connection_errors as error:
+            # The pop ends by itself within its timeout, and the connection is told broken where it is read.
+            logger.warning("transport.not_woken error=%s", type(error).__name__)
+
+    def _brpop_start(self, timeout: float | None = None) -> None:
+        """Like kombu's, but queue by queue: a priority orders the tickets of one queue, not those of others.
+
+        Else whoever marks all its jobs as urgent would be served before everybody else, in whichever lane they wait.
+        """
+        queues = self._queue_cycle.consume(len(self.active_queues))
+        if not queues:
+            return
+        keys = [self._q_for_pri(queue, step) for queue in queues for step in self.priority_steps]
+        self._in_poll = self.client.connection
+        self._brpop_sent_at = time.monotonic()
+        self.client.connection.send_command("BRPOP", *keys, timeout if timeout is not None else self.brpop_timeout)
 
     def _brpop_read(self, **options: Any) -> bool:
         try:
@@ -73,6 +185,8 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
             if not reply:
                 raise Empty
             key, first = reply
+            if bytes_to_str(key) == self._queue_cycle.wake_list:
+                raise Empty
             queue = bytes_to_str(key).rsplit(self.sep, 1)[0]
             self._queue_cycle.rotate(queue)
             self._hand_over(first, queue)
@@ -83,8 +197,7 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
             self._flush_brpop_reauth()
 
     def _deliver_more(self, key: bytes, queue: str) -> None:
-        credit = self.qos.can_consume_max_estimate()
-        count = MAX_POP if credit is None else min(credit, MAX_POP)
+        count = self.qos.room_for(queue)
         if count <= 0:
             return
         for item in self.client.rpop(key, count) or ():
@@ -101,6 +214,10 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
             self.connection._deliver(message, queue)
         else:
             logger.error("ticket.unreadable queue=%s bytes=%d", queue, len(item))
+
+    def _restore_at_beginning(self, message: Any) -> None:
+        # Where kombu, without its second copies, puts it at the end.
+        self.put_back([message])
 
     def put_back(self, messages: list[Any]) -> None:
         """Push messages back where they were popped from, so that the first of them is popped first again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,16 @@ class Rig:
     client: Client
     tmp_path: Path
 
-    def worker(self, name: str = "w1", **options: Any) -> AbstractContextManager[Worker]:
-        """A worker on this rig, that consumes the stub's model once the block is entered."""
-        return self._consuming(name, **options)
+    def worker(
+        self, name: str = "w1", *, model: str = MODEL, ready: bool = True, **options: Any
+    ) -> AbstractContextManager[Worker]:
+        """A worker on this rig, that has reported the model as ready, or not, once the block is entered."""
+        return self._consuming(name, model, ready=ready, **options)
 
     @contextmanager
-    def _consuming(self, name: str, **options: Any) -> Iterator[Worker]:
+    def _consuming(self, name: str, model: str, *, ready: bool, **options: Any) -> Iterator[Worker]:
         with running_worker(self.settings, self.tmp_path, name=name, **options) as worker:
-            self.client.wait_for_model(MODEL)
+            self.client.wait_for_model(model, ready=ready)
             yield worker
 
     @contextmanager
@@ -49,12 +51,14 @@ class Rig:
 
 
 @contextmanager
-def running_rig(tmp_path: Path, *, max_batch: int = 8, **settings: Any) -> Iterator[Rig]:
-    """Set a rig up while the block runs."""
-    with running_redis(tmp_path) as redis, running_stub(max_batch=max_batch) as stub:
-        chosen = quick_settings(redis.url, stub.url, **settings)
+def running_rig(
+    tmp_path: Path, *, max_batch: int = 8, stub: Mapping[str, Any] | None = None, **settings: Any
+) -> Iterator[Rig]:
+    """Set a rig up while the block runs; ``stub`` has more fields of the stub, the rest are settings."""
+    with running_redis(tmp_path) as redis, running_stub(max_batch=max_batch, **(stub or {})) as served:
+        chosen = quick_settings(redis.url, served.url, **settings)
         client = Client(chosen)
         try:
-            yield Rig(redis, stub, chosen, client, tmp_path)
+            yield Rig(redis, served, chosen, client, tmp_path)
         finally:
             client.close()

@@ -74,6 +74,19 @@ class ServerProcess:
         """End it at once, as the OOM killer does."""
         self._end(signal.SIGKILL)
 
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None, "it was never started"
+        self._process.send_signal(number)
+
+    def wait(self, seconds: float) -> int | None:
+        """Wait until it has ended; gives its exit code, or None when it has not."""
+        assert self._process is not None, "it was never started"
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
     def pause(self) -> None:
         """Freeze it: connections stay open and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)

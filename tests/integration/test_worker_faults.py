@@ -124,7 +124,7 @@ def test_sigterm_finishes_what_runs_and_gives_the_rest_back(rig: Rig) -> None:
 
 
 def test_outage_of_triton_spends_no_attempt(rig: Rig) -> None:
-    """While nothing answers at Triton's address jobs wait in Redis; once it is back they run, at their first attempt."""
+    """While nothing answers at Triton's address jobs wait in Redis; once it is back they run, at first attempt."""
     with rig.worker(concurrency=2):
         rig.stub.stop()
         ids = rig.client.submit(MODEL, [image_of(index % 16) for index in range(40)])

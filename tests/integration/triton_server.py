@@ -23,8 +23,6 @@ class TritonServer(ServerProcess):
         metrics_url: where Prometheus looks.
     """
 
-    ready_within_seconds = 60.0
-
     def __init__(self, repository: Path, *, workspace: Path, control: ModelControl) -> None:
         http_port, grpc_port, metrics_port = free_ports(3)
         command = triton_command(
@@ -49,12 +47,15 @@ class TritonServer(ServerProcess):
 
 
 @contextmanager
-def running_triton(repository: Path, *, control: ModelControl = ModelControl.EXPLICIT) -> Iterator[TritonServer]:
+def running_triton(
+    repository: Path, *, control: ModelControl = ModelControl.EXPLICIT, ready_within_seconds: float = 60.0
+) -> Iterator[TritonServer]:
     """Run a Triton while the block runs; its ports stay the same when the block starts it again.
 
     Args:
         repository: the model repository; all of it is loaded.
         control: who may load and unload models afterwards.
+        ready_within_seconds: how long all its models may take to load.
 
     Raises:
         RuntimeError: it does not start; with its last log lines.
@@ -62,6 +63,7 @@ def running_triton(repository: Path, *, control: ModelControl = ModelControl.EXP
     """
     with tempfile.TemporaryDirectory(prefix="tidegate-triton-") as workspace:
         server = TritonServer(repository, workspace=Path(workspace), control=control)
+        server.ready_within_seconds = ready_within_seconds
         try:
             yield server.start()
         finally:

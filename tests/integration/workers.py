@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import SecretStr
 
 from tests.integration.server_process import ServerProcess
 from tidegate.catalogue import read_catalogue
@@ -38,14 +40,13 @@ class Worker(ServerProcess):
 
     stop_within_seconds = 30.0
 
-    def __init__(self, settings: Settings, *, name: str, concurrency: int, log: Path, extra: Sequence[str]) -> None:
-        self.node = f"{name}@test"
+    def __init__(self, node: str, arguments: Sequence[str], *, app: str, log: Path, environ: Mapping[str, str]) -> None:
+        self.node = node
         command = [
-            sys.executable, "-m", "celery", "-A", "worker.app", "worker", "-E", "--without-gossip", "--without-mingle",
-            "-n", self.node, "-c", str(concurrency), "--loglevel", "INFO", *extra,
+            sys.executable, "-m", "celery", "-A", app, "worker", "-E", "--without-gossip", "--without-mingle",
+            "-n", node, "--loglevel", "INFO", *arguments,
         ]  # fmt: skip
-        super().__init__(command, log=log, environ=environment(settings))
-        self._settings = settings
+        super().__init__(command, log=log, environ=environ)
 
     def is_ready(self) -> bool:
         """Whether it says so in its log; its models are another matter."""
@@ -67,16 +68,43 @@ class Worker(ServerProcess):
 def environment(settings: Settings) -> dict[str, str]:
     """The environment in which another process has these very settings."""
     mine = {key: value for key, value in os.environ.items() if not key.startswith("TIDEGATE_")}
-    changed = settings.model_dump(exclude_defaults=True)
-    return mine | {f"TIDEGATE_{name.upper()}": str(value) for name, value in changed.items()}
+    changed = settings.model_dump(mode="json", exclude_defaults=True)
+    texts = {name: json.dumps(value) if isinstance(value, dict) else str(value) for name, value in changed.items()}
+    for name in changed:
+        if isinstance(secret := getattr(settings, name), SecretStr):
+            texts[name] = secret.get_secret_value()
+    return mine | {f"TIDEGATE_{name.upper()}": text for name, text in texts.items()}
 
 
 @contextmanager
 def running_worker(
-    settings: Settings, tmp_path: Path, *, name: str = "w1", concurrency: int = 1, extra: Sequence[str] = ()
+    settings: Settings,
+    tmp_path: Path,
+    *,
+    name: str = "w1",
+    concurrency: int = 1,
+    extra: Sequence[str] = (),
+    app: str = "worker.app",
+    environ: Mapping[str, str] | None = None,
 ) -> Iterator[Worker]:
-    """Run a worker while the block runs."""
-    worker = Worker(settings, name=name, concurrency=concurrency, log=tmp_path / f"{name}.log", extra=extra)
+    """Run a worker while the block runs.
+
+    Args:
+        settings: that it starts with.
+        tmp_path: an existing folder, for its log.
+        name: of its node, before ``@test``.
+        concurrency: how many children it has.
+        extra: more options of ``celery worker``.
+        app: the module of its Celery app.
+        environ: more variables for its environment.
+    """
+    worker = Worker(
+        f"{name}@test",
+        ["-c", str(concurrency), *extra],
+        app=app,
+        log=tmp_path / f"{name}.log",
+        environ={**environment(settings), **(environ or {})},
+    )
     try:
         yield worker.start()
     except BaseException:
