@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import redis
 import redis.asyncio
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from redis.exceptions import RedisError
 
 from tidegate.settings import Settings
@@ -37,6 +37,7 @@ class ModelEntry(BaseModel):
         name: as in the model repository.
         state: see :class:`ModelState`.
         reason: why it is not ready, in one sentence; None when it is.
+        notice: what its answers lack though it is ready, in one sentence; None when nothing.
         versions: the versions that Triton serves, oldest first.
         classes: how many classes it tells apart; 0 where it was never ready.
         batch_limit: most images in one call; 0 where it was never ready.
@@ -49,6 +50,7 @@ class ModelEntry(BaseModel):
     name: str
     state: ModelState
     reason: str | None = None
+    notice: str | None = None
     versions: tuple[str, ...] = ()
     classes: Annotated[int, Field(ge=0)] = 0
     batch_limit: Annotated[int, Field(ge=0)] = 0
@@ -72,8 +74,16 @@ def catalogue_key(settings: Settings) -> str:
 
 
 def _parse(documents: Mapping[Any, Any]) -> dict[str, ModelEntry]:
-    entries = (ModelEntry.model_validate_json(document) for document in documents.values())
+    entries = [entry for document in documents.values() if (entry := _parse_entry(document))]
     return {entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)}
+
+
+def _parse_entry(document: bytes) -> ModelEntry | None:
+    """One entry, or None when it is of a kind that only another release of ours knows, during an update."""
+    try:
+        return ModelEntry.model_validate_json(document)
+    except ValidationError:
+        return None
 
 
 def read_catalogue(client: redis.Redis, settings: Settings) -> dict[str, ModelEntry]:

@@ -10,10 +10,20 @@
     │   ├── ImageCorrupt            image_corrupt
     │   ├── ModelNotFound           model_not_found
     │   ├── JobNotFound             job_not_found
-    │   └── JobFinished             job_finished
+    │   ├── JobFinished             job_finished
+    │   ├── DeliveryNotFound        delivery_not_found
+    │   ├── Unauthorized            unauthorized
+    │   ├── IdempotencyKeyReused    idempotency_key_reused
+    │   └── UrlNotAllowed           url_not_allowed
+    ├── ThrottledError              the caller's haste or slowness: the same may go well later
+    │   ├── RateLimited             rate_limited
+    │   └── UploadTimeout           upload_timeout
     ├── UnavailableError            ours, and it passes: come back later
     │   ├── QueueFull               queue_full
+    │   ├── DeadlineUnreachable     deadline_unreachable
+    │   ├── UploadsFull             uploads_full
     │   ├── NoModelsYet             no_models_yet
+    │   ├── ShuttingDown            shutting_down
     │   └── StoreUnavailable        store_unavailable
     ├── InferenceError              between a worker and Triton
     │   ├── ModelUnreachable        model_unreachable
@@ -23,6 +33,13 @@
     │   ├── ModelFailed             model_failed
     │   ├── ModelRejectedInput      model_rejected_input
     │   └── ModelOutputInvalid      model_output_invalid
+    ├── OutboundError               between a worker and a host that a client named
+    │   ├── UrlUnreachable          url_unreachable
+    │   ├── UrlTimeout              url_timeout
+    │   ├── UrlStatus               url_status
+    │   ├── UrlTooManyRedirects     url_too_many_redirects
+    │   ├── UrlTooLarge             url_too_large
+    │   └── UrlNotAnImage           url_not_an_image
     ├── ModelContractError          model_contract_broken
     ├── WorkerLost                  worker_lost
     ├── InternalError               internal_error
@@ -121,6 +138,59 @@ class JobFinished(RequestError):
     code = "job_finished"
 
 
+class DeliveryNotFound(RequestError):
+    """There never was such a webhook delivery, or it is no longer kept."""
+
+    code = "delivery_not_found"
+
+
+class Unauthorized(RequestError):
+    """The caller did not show a key that is known here."""
+
+    code = "unauthorized"
+
+
+class IdempotencyKeyReused(RequestError):
+    """Another request was sent under this idempotency key before."""
+
+    code = "idempotency_key_reused"
+
+
+class UrlNotAllowed(RequestError):
+    """A URL leads where Tidegate does not go: see ``tidegate/outbound``."""
+
+    code = "url_not_allowed"
+
+
+class ThrottledError(TidegateError):
+    """The caller asks too much at a time, or is too slow; nothing need be changed but its pace."""
+
+    code = "throttled"
+    retryable = True
+
+
+class RateLimited(ThrottledError):
+    """The caller's key has used up what it may for now.
+
+    Attributes:
+        policies: names of the limits, as the ``RateLimit`` headers tell them.
+    """
+
+    code = "rate_limited"
+
+    def __init__(
+        self, message: str, *, policies: tuple[str, ...] = (), retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+        self.policies = policies
+
+
+class UploadTimeout(ThrottledError):
+    """The body of the request took too long to arrive."""
+
+    code = "upload_timeout"
+
+
 class UnavailableError(TidegateError):
     """A part of Tidegate cannot serve now; nothing was accepted."""
 
@@ -134,10 +204,28 @@ class QueueFull(UnavailableError):
     code = "queue_full"
 
 
+class DeadlineUnreachable(UnavailableError):
+    """At the present pace the answer would come after the deadline that was asked for."""
+
+    code = "deadline_unreachable"
+
+
+class UploadsFull(UnavailableError):
+    """This API process has as many bytes of uploads in hand as it may."""
+
+    code = "uploads_full"
+
+
 class NoModelsYet(UnavailableError):
     """No worker has reported a model so far, so there is nothing to accept jobs for."""
 
     code = "no_models_yet"
+
+
+class ShuttingDown(UnavailableError):
+    """This process was told to stop; others serve."""
+
+    code = "shutting_down"
 
 
 class StoreUnavailable(UnavailableError):
@@ -195,6 +283,50 @@ class ModelOutputInvalid(InferenceError):
 
     code = "model_output_invalid"
     retryable = False
+
+
+class OutboundError(TidegateError):
+    """A request to a host that a client named did not bring what was hoped for."""
+
+    code = "outbound_failed"
+
+
+class UrlUnreachable(OutboundError):
+    """The host has no address, takes no connection, breaks it off, or shows no valid certificate."""
+
+    code = "url_unreachable"
+    retryable = True
+
+
+class UrlTimeout(OutboundError):
+    """The answer was not complete within the time limit."""
+
+    code = "url_timeout"
+    retryable = True
+
+
+class UrlStatus(OutboundError):
+    """The answer has another status than 200."""
+
+    code = "url_status"
+
+
+class UrlTooManyRedirects(OutboundError):
+    """The URL leads on and on."""
+
+    code = "url_too_many_redirects"
+
+
+class UrlTooLarge(OutboundError):
+    """The answer has more bytes than an image may have, counted after decoding."""
+
+    code = "url_too_large"
+
+
+class UrlNotAnImage(OutboundError):
+    """The answer's first bytes are those of no image that is accepted."""
+
+    code = "url_not_an_image"
 
 
 class ModelContractError(TidegateError):

@@ -6,6 +6,8 @@ the commands of ``tidegate/commands.py`` and raise StoreUnavailable when Redis d
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -14,17 +16,27 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from tidegate.commands import Command, Commands
-from tidegate.jobs import JobRecord, Priority, State
+from tidegate.jobs import LANES, JobRecord, State
 from tidegate.settings import Settings
 from tidegate.store import translate
 
 T = TypeVar("T")
 
 
+#: What follows ``common.lua`` in every script.
+SHARED_PARTS = ("lines", "outbox", "tenants", "same", "pace")
+
+
 def script_source(name: str) -> str:
     """The Lua text of a script, with what all scripts share before it."""
     folder = files("tidegate") / "lua"
-    return (folder / "common.lua").read_text() + "\n" + (folder / f"{name}.lua").read_text()
+    return "\n".join((folder / f"{part}.lua").read_text() for part in ("common", *SHARED_PARTS, name))
+
+
+def retention(settings: Settings) -> str:
+    """What every script is told of how long things stay, and of lanes; see ``lua/common.lua``."""
+    dead_letters = f"{settings.dead_letter_ttl_seconds} {settings.max_dead_letter_bytes}"
+    return f"{settings.result_ttl_seconds} {dead_letters} {settings.result_cache_seconds} {LANES}"
 
 
 class _Reads:
@@ -36,22 +48,10 @@ class _Reads:
     def job(self, pipeline: Any, job_id: str) -> None:
         pipeline.hgetall(f"{self.prefix}job:{job_id}")
 
-    def place(self, pipeline: Any, job_id: str, model: str, priority: str) -> None:
-        """The job's rank in its own queue, and the depths of the queues that go before it."""
-        pipeline.zrank(f"{self.prefix}queued:{model}:{priority}", job_id)
-        for earlier in list(Priority)[: list(Priority).index(Priority(priority))]:
-            pipeline.zcard(f"{self.prefix}queued:{model}:{earlier}")
-
     @staticmethod
     def fields(reply: dict[bytes, bytes]) -> dict[str, bytes] | None:
         fields = {name.decode(): value for name, value in reply.items()}
         return fields if "state" in fields else None
-
-    @staticmethod
-    def position(replies: list[int | None]) -> int | None:
-        """How many jobs go before it, or None when it is in no queue (running, over, or put off)."""
-        rank, *earlier = replies
-        return None if rank is None else rank + sum(depth or 0 for depth in earlier)
 
 
 class Ledger:
@@ -63,7 +63,7 @@ class Ledger:
     def __init__(self, client: redis.Redis, settings: Settings) -> None:
         self.client = client
         self.commands = Commands(settings)
-        self._head = (settings.key_prefix, settings.result_ttl_seconds)
+        self._head = (settings.key_prefix, retention(settings))
         self._reads = _Reads(settings.key_prefix)
         self._scripts: dict[str, Any] = {}
 
@@ -85,6 +85,18 @@ class Ledger:
             raise translate(error) from error
         return sorted(member.decode() for member in members)
 
+    def count_refused(self) -> int:
+        """Count a message that a worker refused to run; gives how many those were in a result's lifetime or so."""
+        key = f"{self._reads.prefix}refused"
+        try:
+            with self.client.pipeline() as pipeline:
+                pipeline.incr(key)
+                pipeline.expire(key, self.commands.settings.result_ttl_seconds)
+                counted: Any = pipeline.execute()
+        except RedisError as error:
+            raise translate(error) from error
+        return int(counted[0])
+
     def get(self, job_id: str) -> JobRecord | None:
         """Read one job, without its place in the queue; None when there is none (any more)."""
         try:
@@ -103,7 +115,7 @@ class AsyncLedger:
     def __init__(self, client: redis.asyncio.Redis, settings: Settings) -> None:
         self.client = client
         self.commands = Commands(settings)
-        self._head = (settings.key_prefix, settings.result_ttl_seconds)
+        self._head = (settings.key_prefix, retention(settings))
         self._reads = _Reads(settings.key_prefix)
         self._scripts: dict[str, Any] = {}
 
@@ -119,20 +131,41 @@ class AsyncLedger:
 
     async def get(self, job_id: str) -> JobRecord | None:
         """Read one job, with its place while it waits; None when there is none (any more)."""
+        (record,) = await self.get_many([job_id])
+        return record if record is None else await self.placed(record)
+
+    async def get_many(self, job_ids: Sequence[str]) -> list[JobRecord | None]:
+        """Read jobs, without their places, in one round trip; None for those that there are not (any more)."""
         try:
             async with self.client.pipeline(transaction=False) as pipeline:
-                self._reads.job(pipeline, job_id)
-                (reply,) = await pipeline.execute()
-                fields = self._reads.fields(reply)
-                if fields is None:
-                    return None
-                position = None
-                if fields["state"] == State.QUEUED.encode():
-                    self._reads.place(pipeline, job_id, fields["model"].decode(), fields["priority"].decode())
-                    position = self._reads.position(await pipeline.execute())
+                for job_id in job_ids:
+                    self._reads.job(pipeline, job_id)
+                replies = await pipeline.execute()
         except RedisError as error:
             raise translate(error) from error
-        return JobRecord.from_hash(job_id, fields, position=position)
+        records = []
+        for job_id, reply in zip(job_ids, replies, strict=True):
+            fields = self._reads.fields(reply)
+            records.append(JobRecord.from_hash(job_id, fields) if fields else None)
+        return records
+
+    async def states(self, job_ids: Sequence[str]) -> dict[str, State | None]:
+        """In which state jobs are, in one round trip; None for those that there are not (any more)."""
+        try:
+            async with self.client.pipeline(transaction=False) as pipeline:
+                for job_id in job_ids:
+                    pipeline.hget(f"{self.commands.prefix}job:{job_id}", "state")
+                states = await pipeline.execute()
+        except RedisError as error:
+            raise translate(error) from error
+        return {job_id: State(state.decode()) if state else None for job_id, state in zip(job_ids, states, strict=True)}
+
+    async def placed(self, record: JobRecord) -> JobRecord:
+        """The same with its place, if it waits."""
+        if record.state is not State.QUEUED:
+            return record
+        (place,) = await self.run(self.commands.places([record.id]))
+        return replace(record, position=place.position, start_in_ms=place.start_in_ms) if place else record
 
     async def ping(self) -> None:
         """Whether Redis answers at all."""

@@ -7,9 +7,11 @@ lost, doubled or late: the ledger decides what happens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from celery import Celery
 from celery.exceptions import CeleryError
@@ -18,13 +20,19 @@ from kombu.transport.redis import Channel
 
 from tidegate.commands import Ticket
 from tidegate.errors import StoreUnavailable
-from tidegate.jobs import Priority
+from tidegate.jobs import LANES, Priority
+from tidegate.outgoing import Errand, Outgoing
 from tidegate.settings import Settings
+
+T = TypeVar("T")
 
 #: The one task; ``worker/app.py`` registers it under this name.
 CLASSIFY_TASK = "tidegate.classify"
 #: A worker that consumes from this queue serves every model; one that was given other queues serves just those.
 DEFAULT_QUEUE = "tidegate"
+
+#: What the queues of the other lanes begin with.
+_LANE = re.compile(rf"^{DEFAULT_QUEUE}-\d+(?=\.)")
 
 #: Celery's numbers for our words; on Redis the lowest number goes first.
 PRIORITY_NUMBERS = {Priority.HIGH: 0, Priority.NORMAL: 3, Priority.LOW: 6}
@@ -34,16 +42,31 @@ PRIORITY_SEPARATOR = Channel.sep
 PUBLISH_BATCH = 100
 
 
-def queue_of(model: str) -> str:
-    """The Celery queue of a model's tickets."""
-    return f"{DEFAULT_QUEUE}.{model}"
+def queue_of(model: str, lane: int = 0) -> str:
+    """The Celery queue of a model's tickets in a lane; the first has the plain name."""
+    return f"{DEFAULT_QUEUE}-{lane}.{model}" if lane else f"{DEFAULT_QUEUE}.{model}"
 
 
-def ticket_lists(model: str) -> list[str]:
-    """The Redis lists that hold a model's tickets: high, normal, low."""
-    queue = queue_of(model)
+def first_queue(queue: str) -> str:
+    """The queue of the same model's first lane."""
+    return _LANE.sub(DEFAULT_QUEUE, queue, count=1)
+
+
+def queues_of(model: str) -> list[str]:
+    """The queues of all its lanes."""
+    return [queue_of(model, lane) for lane in range(LANES)]
+
+
+def ticket_lists(model: str, lane: int = 0) -> list[str]:
+    """The Redis lists that hold a model's tickets in a lane: high, normal, low."""
+    queue = queue_of(model, lane)
     numbers = PRIORITY_NUMBERS.values()
     return [f"{queue}{PRIORITY_SEPARATOR}{number}" if number else queue for number in numbers]
+
+
+def all_ticket_lists(model: str) -> list[str]:
+    """Those of all lanes, lane by lane."""
+    return [name for lane in range(LANES) for name in ticket_lists(model, lane)]
 
 
 def celery_settings(settings: Settings) -> dict[str, Any]:
@@ -91,30 +114,48 @@ class TicketOffice:
         Raises:
             StoreUnavailable: the broker cannot be reached; some may have been published.
         """
-        if not tickets:
+        self._publish_all(tickets, self._publish_ticket)
+
+    def send(self, work: Outgoing, errands: Sequence[Errand]) -> None:
+        """Publish what may go out to hosts that clients named; as :meth:`issue`."""
+        self._publish_all(errands, partial(self._publish_errand, work))
+
+    def _publish_all(self, items: Sequence[T], publish: Callable[[Any, T], None]) -> None:
+        if not items:
             return
         try:
             with self._app.producer_pool.acquire(block=True, timeout=5) as producer:
-                for start in range(0, len(tickets), PUBLISH_BATCH):
+                for start in range(0, len(items), PUBLISH_BATCH):
                     with producer.batch(PUBLISH_BATCH):
-                        for ticket in tickets[start : start + PUBLISH_BATCH]:
-                            self._publish(producer, ticket)
+                        for item in items[start : start + PUBLISH_BATCH]:
+                            publish(producer, item)
         except (KombuError, CeleryError, OSError, *self._broker_errors()) as error:
             raise StoreUnavailable("The broker does not take tickets.", retry_after_seconds=2) from error
 
-    def _publish(self, producer: Any, ticket: Ticket) -> None:
+    def _publish_ticket(self, producer: Any, ticket: Ticket) -> None:
         expires = datetime.fromtimestamp(ticket.deadline_ms / 1000, UTC) if ticket.deadline_ms is not None else None
         self._app.send_task(
             CLASSIFY_TASK,
             args=[ticket.model],
             task_id=ticket.job_id,
-            queue=queue_of(ticket.model),
+            queue=queue_of(ticket.model, ticket.lane),
             priority=PRIORITY_NUMBERS[ticket.priority],
             expires=expires,
             headers={"issued_ms": ticket.issued_ms},
             ignore_result=True,
             producer=producer,
             # The list needs no declaration: the default exchange routes by its name.
+            declare=[],
+        )
+
+    def _publish_errand(self, work: Outgoing, producer: Any, errand: Errand) -> None:
+        self._app.send_task(
+            work.task,
+            args=[errand.id, errand.lease],
+            queue=work.queue,
+            priority=PRIORITY_NUMBERS[Priority.HIGH],
+            ignore_result=True,
+            producer=producer,
             declare=[],
         )
 

@@ -6,16 +6,22 @@ having waited. The names of keys are written out here once more on purpose: they
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from tidegate.commands import Outcome, Swept, Ticket
 from tidegate.errors import TidegateError
-from tidegate.jobs import JobRecord, NewJob, Priority, State, new_job_id
+from tidegate.jobs import LANES, JobRecord, NewJob, Priority, State, new_job_id
 from tidegate.ledger import Ledger
 
 MODEL = "m"
 HOUR_MS = 3_600_000
+#: The lease of a fetch that began before the test did, far in the future.
+FETCH_LEASE = 4_102_444_800_000
 RUN = {"batch_id": "b", "batch_size": 1, "model_version": "1", "preprocess_ms": 1.0, "infer_ms": 2.0}
 RESULT = [{"class_id": 967, "class_name": "espresso", "logit": 9.5, "probability": 0.95}]
 
@@ -37,7 +43,9 @@ def failure(job_id: str, error: TidegateError) -> Outcome:
 
 def indexes_of(model: str) -> list[str]:
     """The sorted sets, without the prefix, in one of which an open job of the model stands."""
-    return [f"queued:{model}:{priority}" for priority in Priority] + [f"running:{model}", f"deferred:{model}"]
+    lanes = ["", *(f":{lane}" for lane in range(1, LANES))]
+    queues = [f"queued:{model}:{priority}{lane}" for priority in Priority for lane in lanes]
+    return queues + [f"{place}:{model}" for place in ("running", "deferred", "fetching")]
 
 
 @dataclass(frozen=True)
@@ -62,9 +70,47 @@ class Trace:
         return State(self.record[b"state"].decode())
 
     @property
+    def dead_letter(self) -> bool:
+        """Whether it failed for a cause of ours, and its image is kept."""
+        return b"dead" in self.record
+
+    @property
     def places(self) -> set[str]:
         """The indexes alone."""
         return set(self.scores)
+
+
+class Announcements:
+    """The ids that the ledger publishes as ended while the block runs."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._client = ledger.client
+        self._channel = ledger.commands.ended_channel
+        self._subscription = ledger.client.pubsub()
+
+    def __enter__(self) -> Self:
+        self._subscription.subscribe(self._channel)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._subscription.close()
+
+    def read(self) -> list[str]:
+        """Those since the last call: messages come in order, so all are here when a marker of ours is."""
+        marker = uuid.uuid4().hex
+        self._client.publish(self._channel, marker)
+        job_ids: list[str] = []
+        while (message := self._next()) != marker:
+            job_ids += message.split()
+        return job_ids
+
+    def _next(self) -> str:
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            message = self._subscription.get_message(ignore_subscribe_messages=True, timeout=1.0)
+            if message is not None:
+                return str(message["data"].decode())
+        raise TimeoutError("nothing was published")
 
 
 class LedgerProbe:
@@ -89,8 +135,9 @@ class LedgerProbe:
         return [job.id for job in claimed]
 
     def sweep(self, *ticket_lists: str, model: str = MODEL) -> Swept:
-        """Sweep one model, whoever swept just now; without lists its tickets are all gone."""
-        lists = ticket_lists or [f"{self.prefix}none"] * len(Priority)
+        """Sweep one model as a worker that sweeps regularly; without lists its tickets are all gone."""
+        self.client.set(f"{self.prefix}swept", "1", px=60_000)
+        lists = ticket_lists or [f"{self.prefix}none"] * len(Priority) * LANES
         return self.ledger.run(self.commands.sweep([(model, lists)], lock=False))
 
     def get(self, job_id: str) -> JobRecord:
@@ -101,16 +148,29 @@ class LedgerProbe:
 
     def trace(self, job_id: str) -> Trace:
         """What Redis holds of a job."""
-        record: Any = self.client.hgetall(f"{self.prefix}job:{job_id}")
-        indexes = [*indexes_of(record[b"model"].decode()), "deadlines"]
+        return self.traces([job_id])[job_id]
+
+    def traces(self, job_ids: Collection[str]) -> dict[str, Trace]:
+        """What Redis holds of each, in two round trips."""
         with self.client.pipeline() as pipeline:
-            pipeline.get(f"{self.prefix}input:{job_id}")
-            pipeline.pttl(f"{self.prefix}job:{job_id}")
-            for index in indexes:
-                pipeline.zscore(self.prefix + index, job_id)
-            image, pttl, *scores = pipeline.execute()
-        found = {index: score for index, score in zip(indexes, scores, strict=True) if score is not None}
-        return Trace(record, image, found, expires=pttl > 0)
+            for job_id in job_ids:
+                pipeline.hgetall(f"{self.prefix}job:{job_id}")
+            records = dict(zip(job_ids, pipeline.execute(), strict=True))
+            indexes = {
+                job_id: [*indexes_of(record[b"model"].decode()), "deadlines"] for job_id, record in records.items()
+            }
+            for job_id in job_ids:
+                pipeline.get(f"{self.prefix}input:{job_id}")
+                pipeline.pttl(f"{self.prefix}job:{job_id}")
+                for index in indexes[job_id]:
+                    pipeline.zscore(self.prefix + index, job_id)
+            replies = iter(pipeline.execute())
+        traces = {}
+        for job_id in job_ids:
+            image, pttl, scores = next(replies), next(replies), [(index, next(replies)) for index in indexes[job_id]]
+            found = {index: score for index, score in scores if score is not None}
+            traces[job_id] = Trace(records[job_id], image, found, expires=pttl > 0)
+        return traces
 
     def all_keys(self) -> set[str]:
         """Every key of the ledger, without the prefix."""
@@ -119,8 +179,32 @@ class LedgerProbe:
 
     def waiting_bytes(self) -> int:
         """What the ledger believes that the inputs of open jobs weigh."""
-        counted: Any = self.client.get(f"{self.prefix}bytes")
+        counted: Any = self.client.hget(f"{self.prefix}open", "bytes")
         return int(counted or 0)
+
+    def open_counts(self) -> dict[str, int]:
+        """What the ledger believes is open: jobs, bytes, and bytes by model."""
+        counted: Any = self.client.hgetall(f"{self.prefix}open")
+        return {name.decode(): int(value) for name, value in counted.items()}
+
+    def own_lists(self) -> dict[str, set[str]]:
+        """The jobs in every tenant's lists, by the names of the lists."""
+        keys: Any = self.client.keys(f"{self.prefix}own:*")
+        members: Any = {key: self.client.zrange(key, 0, -1) for key in keys}
+        return {
+            key.decode().removeprefix(self.prefix): {job_id.decode() for job_id in ids} for key, ids in members.items()
+        }
+
+    def hashes(self, *patterns: str) -> dict[str, dict[str, int]]:
+        """All hashes of numbers whose names match, without the prefix."""
+        keys: list[Any] = [key for pattern in patterns for key in self.client.keys(self.prefix + pattern)]
+        fields: Any = {key.decode().removeprefix(self.prefix): self.client.hgetall(key) for key in keys}
+        return {key: {name.decode(): int(value) for name, value in found.items()} for key, found in fields.items()}
+
+    def grave_counts(self) -> dict[str, int]:
+        """What the ledger believes of its dead letters: their number by code, and the bytes of their images."""
+        counted: Any = self.client.hgetall(f"{self.prefix}dead")
+        return {name.decode(): int(value) for name, value in counted.items()}
 
     def now_ms(self) -> int:
         """Redis's clock."""
@@ -145,9 +229,26 @@ class LedgerProbe:
     def age(self, job_id: str, milliseconds: int = HOUR_MS) -> int:
         """It has been so long since its ticket was issued, if it waits for a worker; gives when that was."""
         issued_ms = self.now_ms() - milliseconds
-        for priority in Priority:
-            self._move(f"queued:{self._model(job_id)}:{priority}", job_id, issued_ms)
+        for index in indexes_of(self._model(job_id)):
+            if index.startswith("queued:"):
+                self._move(index, job_id, issued_ms)
         return issued_ms
+
+    def await_image(self, job_id: str) -> None:
+        """If it is queued: as if it had come with the URL of its image, which a worker is fetching now."""
+        record: Any = self.client.hgetall(f"{self.prefix}job:{job_id}")
+        if record[b"state"] != State.QUEUED.encode():
+            return
+        model = record[b"model"].decode()
+        for index in indexes_of(model):
+            self.client.zrem(self.prefix + index, job_id)
+        for field in ("bytes", f"bytes:{model}"):
+            self.client.hincrby(f"{self.prefix}open", field, -int(record[b"bytes"]))
+        at: Any = {"image_url": "http://host/", "image_host": "host:80", "bytes": 0}
+        self.client.hset(f"{self.prefix}job:{job_id}", mapping=at)
+        self.client.delete(f"{self.prefix}input:{job_id}")
+        self.client.zadd(f"{self.prefix}fetching:{model}", {job_id: self.now_ms()})
+        self.client.zadd(f"{self.prefix}fetches:busy:host:80", {job_id: FETCH_LEASE})
 
     def spend_attempts(self, job_id: str, attempts: int) -> None:
         """It was tried that often, the present run included."""

@@ -74,6 +74,34 @@ def test_bytes_beyond_the_limit_are_refused_and_smaller_ones_still_fit(ledger: L
     assert again.ticket is not None
 
 
+@pytest.mark.parametrize(
+    ("limits", "full_of", "depth"),
+    [
+        ({"max_queued_jobs": 2}, "jobs", 2),
+        ({"max_all_jobs": 3}, "all_jobs", 3),
+        ({"max_model_bytes": 20}, "model_bytes", 2),
+        ({"max_queued_bytes": 30}, "bytes", 3),
+    ],
+    ids=str,
+)
+def test_each_limit_refuses_by_its_name(
+    probe: LedgerProbe, settings: Settings, limits: dict[str, int], full_of: str, depth: int
+) -> None:
+    """Jobs and bytes are limited a model and in all, also within one call; depth and rate are of what is full."""
+    done = [probe.accept(model=model)[0].job_id for model in (MODEL, "another")]
+    probe.claim(OWNER, *done)
+    probe.ledger.run(probe.commands.complete(OWNER, [success(job_id) for job_id in done]))
+    door = Ledger(probe.client, settings.model_copy(update=limits))
+    jobs = [new_job(model=model, image=b"x" * 9) for model in ("another", MODEL, MODEL, MODEL)]
+
+    *taken, refused = door.run(door.commands.accept(jobs))
+
+    assert [admission.full_of for admission in taken] == ["", "", ""]
+    assert (refused.ticket, refused.full_of, refused.depth) == (None, full_of, depth)
+    ends = 1 if full_of in ("jobs", "model_bytes") else 2
+    assert refused.drain_rate == pytest.approx(ends / 10, rel=0.1)
+
+
 def test_refusal_tells_how_fast_the_queue_drains(ledger: Ledger, settings: Settings, probe: LedgerProbe) -> None:
     """Who is refused learns the ends a second of the last while, of this model alone."""
     done = [ticket.job_id for ticket in probe.accept(20)]
@@ -162,6 +190,7 @@ def test_what_was_accepted_finishes_in_a_full_redis(own_probe: LedgerProbe) -> N
 @pytest.mark.parametrize("what", ["expired", "lost", "due", "reticketed"])
 def test_full_redis_is_swept(own_probe: LedgerProbe, what: str, lock: bool) -> None:  # noqa: FBT001 - a parameter
     """Deadlines, leases, pauses and lost tickets are looked after in a full Redis too."""
+    own_probe.sweep()
     job_id = own_probe.accept(expires_in_ms=HOUR_MS)[0].job_id
     if what == "reticketed":
         own_probe.age(job_id)

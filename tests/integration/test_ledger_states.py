@@ -7,9 +7,20 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.integration.ledger_probe import HOUR_MS, RESULT, RUN, LedgerProbe, failure, new_job, success
+from tests.integration.ledger_probe import (
+    FETCH_LEASE,
+    HOUR_MS,
+    RESULT,
+    RUN,
+    Announcements,
+    LedgerProbe,
+    failure,
+    new_job,
+    success,
+)
 from tidegate.commands import Return
-from tidegate.errors import ImageCorrupt, ModelFailed, ModelOverloaded
+from tidegate.errors import ImageCorrupt, ModelFailed, ModelOverloaded, UrlTimeout
+from tidegate.fetches import Fetch, end_fetch
 from tidegate.jobs import TRANSITIONS, Event, State
 from tidegate.ledger import Ledger
 from tidegate.settings import Settings
@@ -33,6 +44,12 @@ def lose(probe: LedgerProbe, job_id: str) -> None:
 def sweep(probe: LedgerProbe, _job_id: str) -> None:
     """A worker looks after what fell between the chairs."""
     probe.sweep()
+
+
+def miss(probe: LedgerProbe, job_id: str) -> None:
+    """The worker that was to fetch its image could not."""
+    fetch = Fetch(job_id, str(FETCH_LEASE), "http://host/")
+    probe.ledger.run(end_fetch(fetch, host_works=False, error=UrlTimeout("The host did not answer.")))
 
 
 def spend_all_attempts(probe: LedgerProbe, job_id: str) -> None:
@@ -67,6 +84,7 @@ HAPPENINGS = [
     Happening(Event.LOSE_LAST, "child died", lose, spend_all_attempts),
     Happening(Event.LOSE_LAST, "lease lapsed", sweep, lapse_last_lease),
     Happening(Event.CANCEL, "cancel", lambda p, job: p.ledger.run(p.commands.cancel([job]))),
+    Happening(Event.MISS, "no image", miss, LedgerProbe.await_image),
     Happening(Event.EXPIRE, "deadline passed", sweep, LedgerProbe.pass_deadline),
 ]
 
@@ -93,6 +111,13 @@ def bring_to(probe: LedgerProbe, state: State) -> str:
     return job_id
 
 
+def act_and_listen(probe: LedgerProbe, happening: Happening, job_id: str) -> list[str]:
+    """Let it happen; gives the ids that were announced as ended by it."""
+    with Announcements(probe.ledger) as announcements:
+        happening.act(probe, job_id)
+        return announcements.read()
+
+
 def test_happenings_cover_every_event() -> None:
     """No event is left out of the walk below."""
     assert {happening.event for happening in HAPPENINGS} == set(Event)
@@ -106,17 +131,19 @@ def test_event_leads_where_the_table_says(probe: LedgerProbe, state: State, happ
     happening.time(probe, job_id)
     before, bytes_before = probe.trace(job_id), probe.waiting_bytes()
 
-    happening.act(probe, job_id)
+    announced = act_and_listen(probe, happening, job_id)
 
     after = probe.trace(job_id)
     follows = TRANSITIONS.get((state, happening.event))
+    assert announced == ([job_id] if follows and follows.terminal else [])
     if follows is None:
         assert after == before
         assert probe.waiting_bytes() == bytes_before
     else:
         assert after.state is follows
         assert after.expires == follows.terminal
-        assert (after.image is None) == follows.terminal
+        assert after.dead_letter == (happening.event is Event.LOSE_LAST)
+        assert (after.image is None) == (follows.terminal and not after.dead_letter)
 
 
 @pytest.mark.parametrize("happening", HAPPENINGS, ids=lambda happening: f"{happening.event}: {happening.name}")
@@ -168,9 +195,10 @@ def test_passed_deadline_wins_over_whatever_comes_after_it(
     probe.pass_deadline(job_id)
     before = probe.trace(job_id)
 
-    happening.act(probe, job_id)
+    announced = act_and_listen(probe, happening, job_id)
 
     if (state, happening.event) in TRANSITIONS:
+        assert announced == [job_id]
         assert probe.trace(job_id).state is State.EXPIRED
         assert probe.get(job_id).result is None
     else:
@@ -211,11 +239,12 @@ def test_late_result_counts_while_the_job_runs_elsewhere(probe: LedgerProbe) -> 
     assert probe.get(job_id).result == RESULT
 
 
-def test_success_wipes_the_error_of_an_earlier_try(probe: LedgerProbe) -> None:
+@pytest.mark.parametrize("refund", [False, True], ids=["spent", "refunded"])
+def test_success_wipes_the_error_of_an_earlier_try(probe: LedgerProbe, *, refund: bool) -> None:
     """A job that went well in the end tells of no error, and one that waits tells of the last."""
     job_id = bring_to(probe, State.RUNNING)
     overloaded = ModelOverloaded("The queue of the model is full.")
-    probe.ledger.run(probe.commands.release(OWNER, [Return(job_id, error=overloaded)]))
+    probe.ledger.run(probe.commands.release(OWNER, [Return(job_id, refund=refund, error=overloaded)]))
     assert (probe.get(job_id).error or {})["code"] == "model_overloaded"
 
     probe.claim(STRANGER, job_id)

@@ -81,6 +81,21 @@ def test_live_lease_is_left_alone(probe: LedgerProbe) -> None:
     assert probe.trace(job_id) == before
 
 
+def test_lease_that_nobody_could_renew_gets_some_more_time(probe: LedgerProbe, settings: Settings) -> None:
+    """After a time in which nobody swept, Redis may have been away: its owner has half a lease to speak up."""
+    job_id = running(probe)
+    probe.lapse_lease(job_id)
+    sweep = probe.commands.sweep([(MODEL, ["none"] * 3)], lock=False)
+
+    first, again = probe.ledger.run(sweep), probe.ledger.run(sweep)
+
+    assert (first.lost, again.lost) == (0, 0)
+    half_ms = settings.lease_seconds * 500
+    assert probe.trace(job_id).scores["running:m"] == pytest.approx(probe.now_ms() + half_ms, abs=1000)
+    probe.lapse_lease(job_id)
+    assert probe.ledger.run(sweep).lost == 1
+
+
 def test_lapse_at_the_last_attempt_fails_the_job(probe: LedgerProbe, settings: Settings) -> None:
     """After as many lost runs as are allowed the job fails as ``worker_lost``, and wants no ticket."""
     job_id = probe.accept()[0].job_id
@@ -93,7 +108,7 @@ def test_lapse_at_the_last_attempt_fails_the_job(probe: LedgerProbe, settings: S
     record = probe.get(job_id)
     assert (record.state, record.attempts) == (State.FAILED, settings.max_attempts)
     assert (record.error or {})["code"] == "worker_lost"
-    assert probe.trace(job_id).image is None
+    assert probe.trace(job_id).dead_letter
 
 
 def test_second_lapse_makes_a_suspect(probe: LedgerProbe) -> None:

@@ -68,6 +68,7 @@ def test_class_says_in_a_sentence_what_went_wrong(cls: type[TidegateError]) -> N
     ("cls", "retryable"),
     [
         (tidegate.errors.RequestError, False),
+        (tidegate.errors.ThrottledError, True),
         (tidegate.errors.UnavailableError, True),
         (tidegate.errors.InferenceError, True),
     ],

@@ -113,7 +113,7 @@ def test_record_reads_every_field() -> None:
         "run": b'{"batch_id":"b"}',
     }
 
-    assert JobRecord.from_hash("id", fields, position=4) == JobRecord(
+    assert JobRecord.from_hash("id", fields) == JobRecord(
         id="id",
         model="cats",
         state=State.FAILED,
@@ -126,7 +126,6 @@ def test_record_reads_every_field() -> None:
         attempts=2,
         error={"code": "image_corrupt", "message": "No.", "retryable": False},
         run={"batch_id": "b"},
-        position=4,
     )
 
 

@@ -1,17 +1,18 @@
 -- claim: take up many jobs of one batch under one lease.
--- ARGV: prefix, ttl, lease owner, lease ms, 'alone' or 'together', then ids
+-- ARGV: prefix, retention, lease owner, lease ms, 'alone' or 'together', then ids
 -- Returns per id:
---   {'claimed', version, options, attempts, pauses, deadline_ms or '', now, image}
+--   {'claimed', version, options, attempts, pauses, deadline_ms or '', now, absent_ms or '', image}
 --   {'suspect'}   it may have killed its process before, so it must be claimed alone; nothing changed
 --   {'canceled'} {'expired'} {'succeeded'} {'failed'}   it is over
---   {'waiting'}   it was put off and its time has not come
+--   {'waiting'}   it was put off and its time has not come, its image is still to be fetched, or the same image is being
+--                 answered for another job of its tenant
 --   {'running'}   another worker has it
 --   {'unknown'}   there is no such job (any more)
 -- Claiming twice under one owner gives the same job again: the reply of the first call was lost.
 
 local owner, lease_ms, alone = ARGV[3], tonumber(ARGV[4]), ARGV[5] == 'alone'
 
-local wanted = { 'suspect', 'version', 'options', 'pauses' }
+local wanted = { 'suspect', 'version', 'options', 'pauses', 'absent_ms' }
 
 local function claim(id)
   local job = look(id, wanted)
@@ -22,9 +23,18 @@ local function claim(id)
     finish(job, 'expired')
     return { 'expired' }
   end
-  local suspect, version, options, pauses = unpack(job.more)
+  if job.image_host then return { 'waiting' } end
+  local suspect, version, options, pauses, absent = unpack(job.more)
   if suspect and not alone then return { 'suspect' } end
-  if not again and not redis.call('ZSCORE', queued_key(job.model, job.priority), id) then
+  if job.same and not again then
+    local result, run = same.answer(job.same)
+    if result then
+      same.finish(job, result, run)
+      return { 'succeeded' }
+    end
+    if same.must_wait(job) then return { 'waiting' } end
+  end
+  if not again and not redis.call('ZSCORE', queued_key(job.model, job.priority, job.lane), id) then
     local due = redis.call('ZSCORE', deferred_key(job.model), id)
     if due and tonumber(due) > now then return { 'waiting' } end
   end
@@ -35,16 +45,23 @@ local function claim(id)
     return { 'failed' }
   end
   leave_indexes(job)
+  if job.same then same.begin(job) end
   local attempts = again and job.attempts or job.attempts + 1
   redis.call('ZADD', running_key(job.model), now + lease_ms, id)
   redis.call('HSET', job_key(id), 'state', 'running', 'lease', owner, 'started_ms', digits(now), 'attempts', digits(attempts))
   return {
     'claimed', version or '', options or '', attempts, pauses or '0',
-    job.deadline and digits(job.deadline) or '', digits(now), image,
+    job.deadline and digits(job.deadline) or '', digits(now), absent or '', image,
   }
 end
 
-local replies = {}
-for i = 6, #ARGV do replies[#replies + 1] = claim(ARGV[i]) end
+local replies, started = {}, {}
+for i = 6, #ARGV do
+  local reply = claim(ARGV[i])
+  if reply[1] == 'claimed' then started[#started + 1] = ARGV[i] end
+  replies[#replies + 1] = reply
+end
+-- For the clients that watch their jobs.
+if #started > 0 then redis.call('PUBLISH', prefix .. 'started', table.concat(started, ' ')) end
 settle()
 return replies

@@ -5,7 +5,12 @@
 -- with a write that may be refused: then nothing at all has happened.
 
 local prefix = ARGV[1]
-local ttl_seconds = tonumber(ARGV[2])
+-- In seconds, how long jobs stay that are over, and dead letters; most bytes of the dead letters' images; and in seconds,
+-- how long answers are cached, 0 for not at all; and how many lanes a model has.
+local retention = { string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (%d+)$') }
+local ttl_seconds, dead_ttl_seconds = tonumber(retention[1]), tonumber(retention[2])
+local dead_bytes_limit, cache_seconds = tonumber(retention[3]), tonumber(retention[4])
+local lanes_count = tonumber(retention[5])
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -14,10 +19,21 @@ end
 
 local now = now_ms()
 
--- What a script adds up while it goes, and settles at its end in one write each.
+-- What a script adds up while it goes, and settles at its end in one write each: the ids of the jobs that it ended,
+-- their number by model and state, and what they weighed, by tenant and model.
 local ended = {}
-local freed_bytes = 0
 local ends = {}
+local freed = {}
+-- For the files that follow, which are called from here and call back.
+local finish, past_deadline
+
+-- What goes out to hosts that clients named, whose jobs are whose, shared answers, and the pace at which models work;
+-- filled in by the files of these names, which follow this one.
+local lines = {}
+local outbox = {}
+local tenants = {}
+local same = {}
+local pace = {}
 
 -- Lua turns large numbers into 1.7e+12; keys and fields want digits.
 local function digits(number)
@@ -26,20 +42,27 @@ end
 
 local function job_key(id) return prefix .. 'job:' .. id end
 local function input_key(id) return prefix .. 'input:' .. id end
-local function queued_key(model, priority) return prefix .. 'queued:' .. model .. ':' .. priority end
+local function queued_key(model, priority, lane)
+  return prefix .. 'queued:' .. model .. ':' .. priority .. (lane == '0' and '' or ':' .. lane)
+end
 local function running_key(model) return prefix .. 'running:' .. model end
 local function deferred_key(model) return prefix .. 'deferred:' .. model end
+local function fetching_key(model) return prefix .. 'fetching:' .. model end
 local function stats_key(model) return prefix .. 'stats:' .. model end
+local function dead_key(code) return prefix .. 'dead:' .. code end
 local deadlines_key = prefix .. 'deadlines'
 local models_key = prefix .. 'models'
-local bytes_key = prefix .. 'bytes'
+local open_key = prefix .. 'open'
+local graves_key = prefix .. 'dead'
 
 local priorities = { 'high', 'normal', 'low' }
 
 local function depth_of(model)
-  local depth = redis.call('ZCARD', deferred_key(model))
-  for _, priority in ipairs(priorities) do
-    depth = depth + redis.call('ZCARD', queued_key(model, priority))
+  local depth = redis.call('ZCARD', deferred_key(model)) + redis.call('ZCARD', fetching_key(model))
+  for _, lane in ipairs(redis.call('HKEYS', tenants.lanes_key(model))) do
+    for _, priority in ipairs(priorities) do
+      depth = depth + redis.call('ZCARD', queued_key(model, priority, lane))
+    end
   end
   return depth
 end
@@ -47,22 +70,70 @@ end
 -- What every script must know of a job before it touches it, and what `more` asks for; nil when there is no such job.
 local function look(id, more)
   local f = redis.call('HMGET', job_key(id),
-    'state', 'model', 'priority', 'lease', 'attempts', 'deadline_ms', 'bytes', unpack(more or {}))
+    'state', 'model', 'priority', 'lease', 'attempts', 'deadline_ms', 'bytes', 'image_host', 'webhook',
+    'created_ms', 'tenant', 'lane', 'same', unpack(more or {}))
   if not f[1] then return nil end
   return {
     id = id, state = f[1], model = f[2], priority = f[3], lease = f[4] or '',
     attempts = tonumber(f[5] or '0'), deadline = tonumber(f[6] or ''), bytes = tonumber(f[7]),
-    more = more and { unpack(f, 8, 7 + #more) },
+    image_host = f[8], webhook = f[9],
+    created = tonumber(f[10]), tenant = f[11] or '', lane = f[12] or '0', same = f[13],
+    more = more and { unpack(f, 14, 13 + #more) },
   }
 end
 
--- A job stands in one index: that of its state, and a queued one that was put off in `deferred`.
+-- A job stands in one index: that of its state, a queued one that was put off in `deferred`, and one whose image is
+-- still to be fetched in `fetching` and in its host's line.
 local function leave_indexes(job)
-  if job.state == 'running' then
+  if job.image_host then
+    redis.call('ZREM', fetching_key(job.model), job.id)
+    lines.remove('fetches', job.image_host, job.id)
+  elseif job.state == 'running' then
     redis.call('ZREM', running_key(job.model), job.id)
-  elseif redis.call('ZREM', queued_key(job.model, job.priority), job.id) == 0 then
+  elseif redis.call('ZREM', queued_key(job.model, job.priority, job.lane), job.id) == 0 then
     redis.call('ZREM', deferred_key(job.model), job.id)
   end
+end
+
+-- What is open, that is accepted and not ended: the jobs, the bytes of their images, and those bytes by model; and the
+-- same for the tenant. `job` is whatever has a tenant, a model and a lane.
+local function weigh(job, jobs, bytes)
+  -- Of nothing, minus nothing is left as -0, which Redis does not read.
+  jobs, bytes = jobs + 0, bytes + 0
+  tenants.weigh(job, jobs, bytes)
+  local model = job.model
+  redis.call('HINCRBY', open_key, 'bytes', bytes)
+  if redis.call('HINCRBY', open_key, 'bytes:' .. model, bytes) <= 0 then
+    redis.call('HDEL', open_key, 'bytes:' .. model)
+  end
+  if redis.call('HINCRBY', open_key, 'jobs', jobs) <= 0 then redis.call('DEL', open_key) end
+end
+
+-- Dead letters: jobs that failed for a cause of ours. Their images stay for a while, so that they can be run again.
+-- One index a code, by the time at which the image goes; a member tells its bytes too, because the record may go
+-- first. A hash counts the letters by code, and their bytes in all.
+local function grave(id, bytes)
+  return id .. ':' .. digits(bytes)
+end
+
+local function leave_grave(code, member)
+  if redis.call('ZREM', dead_key(code), member) == 0 then return end
+  if redis.call('HINCRBY', graves_key, code, -1) <= 0 then redis.call('HDEL', graves_key, code) end
+  local bytes = tonumber(string.match(member, ':(%d+)$'))
+  if redis.call('HINCRBY', graves_key, 'bytes', -bytes) <= 0 then redis.call('HDEL', graves_key, 'bytes') end
+end
+
+-- Whether there was room. A letter that finds none is an ordinary failure: it pushes no other out.
+local function bury(job, code)
+  local held = tonumber(redis.call('HGET', graves_key, 'bytes') or '0')
+  if dead_ttl_seconds == 0 or held + job.bytes > dead_bytes_limit then return false end
+  -- The sweep takes it away in time; this is for when nobody sweeps.
+  if redis.call('EXPIRE', input_key(job.id), dead_ttl_seconds) == 0 then return false end
+  redis.call('ZADD', dead_key(code), now + dead_ttl_seconds * 1000, grave(job.id, job.bytes))
+  redis.call('HINCRBY', graves_key, code, 1)
+  redis.call('HINCRBY', graves_key, 'bytes', job.bytes)
+  redis.call('HSET', job_key(job.id), 'dead', code)
+  return true
 end
 
 -- The rate at which a model's jobs end, as a counter that decays with a time constant of 10 s.
@@ -74,11 +145,23 @@ local function recent_ends(model)
   return tonumber(f[1] or '0') * math.exp(-since / RATE_TAU_MS)
 end
 
--- Into a terminal state, once and for all. `name` and `document` are the result or the error, `run` the batch.
-local function finish(job, state, name, document, run)
-  redis.call('DEL', input_key(job.id))
+local function note_end(job, state)
+  ends[job.model] = ends[job.model] or {}
+  ends[job.model][state] = (ends[job.model][state] or 0) + 1
+  local whose = job.tenant .. ' ' .. job.model
+  local its = freed[whose] or { tenant = job.tenant, model = job.model, lane = job.lane, jobs = 0, bytes = 0 }
+  its.jobs, its.bytes = its.jobs + 1, its.bytes + job.bytes
+  freed[whose] = its
+  ended[#ended + 1] = job.id
+end
+
+-- Into a terminal state, once and for all. `name` and `document` are the result or the error, `run` the batch;
+-- `dead` tells that the error's cause is ours.
+function finish(job, state, name, document, run, dead)
   leave_indexes(job)
   if job.deadline then redis.call('ZREM', deadlines_key, job.id) end
+  local buried = dead and bury(job, cjson.decode(document).code)
+  if not buried then redis.call('DEL', input_key(job.id)) end
   local fields = { 'state', state, 'finished_ms', digits(now) }
   local function set(field, value)
     fields[#fields + 1] = field
@@ -86,14 +169,17 @@ local function finish(job, state, name, document, run)
   end
   if name then set(name, document) end
   if run and run ~= '' then set('run', run) end
+  if job.cached then set('cached', '1') end
   local key = job_key(job.id)
   redis.call('HSET', key, unpack(fields))
-  if name == 'result' and job.attempts ~= 1 then redis.call('HDEL', key, 'error') end
-  redis.call('EXPIRE', key, ttl_seconds)
-  freed_bytes = freed_bytes + job.bytes
-  ends[job.model] = ends[job.model] or {}
-  ends[job.model][state] = (ends[job.model][state] or 0) + 1
-  ended[#ended + 1] = job.id
+  if job.image_host then redis.call('HDEL', key, 'image_host', 'image_url', 'fetches') end
+  if job.webhook then outbox.add(job, state) end
+  -- Of an earlier try, which may have been refunded.
+  if name == 'result' then redis.call('HDEL', key, 'error') end
+  redis.call('EXPIRE', key, buried and math.max(ttl_seconds, dead_ttl_seconds) or ttl_seconds)
+  tenants.retire(job, state)
+  note_end(job, state)
+  if job.same then same.leave(job, name == 'result' and document, run or '') end
 end
 
 -- Back into the queue, with a fresh place; its ticket is for the caller to issue.
@@ -101,17 +187,17 @@ local function enqueue(job)
   leave_indexes(job)
   redis.call('HSET', job_key(job.id), 'state', 'queued')
   redis.call('HDEL', job_key(job.id), 'lease')
-  redis.call('ZADD', queued_key(job.model, job.priority), now, job.id)
+  redis.call('ZADD', queued_key(job.model, job.priority, job.lane), now, job.id)
 end
 
-local function past_deadline(job)
+function past_deadline(job)
   return job.deadline ~= nil and job.deadline <= now
 end
 
 -- The process that ran it is gone. A job that may be the cause is marked, and runs alone from then on.
 local function lose(job, suspect, max_attempts, error)
   if job.attempts >= max_attempts then
-    finish(job, 'failed', 'error', error)
+    finish(job, 'failed', 'error', error, nil, true)
     return 'failed'
   end
   enqueue(job)
@@ -121,7 +207,7 @@ end
 
 -- What a ticket for the job needs to say; it is issued now, as its place in the queue tells.
 local function ticket(job)
-  return { job.id, job.model, job.priority, digits(now), job.deadline and digits(job.deadline) or '' }
+  return { job.id, job.model, job.priority, digits(now), job.deadline and digits(job.deadline) or '', job.lane }
 end
 
 local function count_ends(model, states)
@@ -132,13 +218,18 @@ local function count_ends(model, states)
     count = count + number
   end
   redis.call('HSET', key, 'rate_count', tostring(recent_ends(model) + count), 'rate_at_ms', digits(now))
+  local answered = (states.succeeded or 0) + (states.failed or 0)
+  if answered > 0 then pace.learn(model, answered, depth_of(model) > 0) end
   redis.call('EXPIRE', key, ttl_seconds)
 end
 
 -- The last step of every script that may end jobs. One message wakes every waiting client of every API process.
 local function settle()
+  lines.wake()
   if #ended == 0 then return end
-  if redis.call('DECRBY', bytes_key, freed_bytes) <= 0 then redis.call('DEL', bytes_key) end
+  for _, its in pairs(freed) do weigh(its, -its.jobs, -its.bytes) end
   for model, states in pairs(ends) do count_ends(model, states) end
+  tenants.forget(2 * #ended)
+  tenants.keep_retired()
   redis.call('PUBLISH', prefix .. 'ended', table.concat(ended, ' '))
 end

@@ -1,6 +1,6 @@
 -- lose: the process that ran these jobs is dead.
--- ARGV: prefix, ttl, lease owner, max attempts, error for those at their last attempt, then ids
--- Returns per job: {'queued', id, model, priority, issued_ms, deadline_ms or ''} (it wants a ticket now), or {its state}, or {'unknown'}.
+-- ARGV: prefix, retention, lease owner, max attempts, error for those at their last attempt, then ids
+-- Returns per job: {'queued', id, model, priority, issued_ms, deadline_ms or '', lane} (it wants a ticket now), or {its state}, or {'unknown'}.
 
 local owner, max_attempts, error = ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local replies = {}

@@ -1,5 +1,5 @@
 -- renew: keep the leases of what still runs.
--- ARGV: prefix, ttl, lease ms, then per job: owner, id
+-- ARGV: prefix, retention, lease ms, then per job: owner, id
 -- Returns how many leases were still the owner's.
 
 local lease_ms = tonumber(ARGV[3])

@@ -1,13 +1,14 @@
 -- sweep: find what fell between the chairs. One worker at a time, by a lock that ends by itself.
--- ARGV: prefix, ttl, lock ms, grace ms, max attempts, error for jobs lost at their last attempt, most jobs a kind,
---   then per model: name, and the broker's list keys for its priorities high, normal, low
+-- ARGV: prefix, retention, lock ms, grace ms, lease ms, max attempts, error for jobs lost at their last attempt,
+--   most jobs a kind, then per model: name, how many lists follow, and the broker's list keys for its priorities high,
+--   normal, low, lane by lane
 -- Returns {} when another worker holds the lock, else {counts, tickets}:
 --   counts = {expired, lost, due, reticketed, more (1 when a limit cut the work short)}
---   tickets = list of {id, model, priority, issued_ms, deadline_ms or ''} that want a ticket now
+--   tickets = list of {id, model, priority, issued_ms, deadline_ms or '', lane} that want a ticket now
 -- Work is in proportion to what is due, at any depth.
 
-local lock_ms, grace_ms, max_attempts = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local lost_error, limit = ARGV[6], tonumber(ARGV[7])
+local lock_ms, grace_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local max_attempts, lost_error, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
 if lock_ms > 0 then
   local lock = prefix .. 'sweep'
@@ -15,6 +16,13 @@ if lock_ms > 0 then
   redis.call('DEL', lock)
   redis.call('SET', lock, '1', 'PX', lock_ms)
 end
+
+-- When nobody has swept for half a lease, Redis was away, or every worker was: then leases may have lapsed only because
+-- nobody could renew them, and whoever lives gets as long again to do it.
+local swept_key = prefix .. 'swept'
+local gap = redis.call('EXISTS', swept_key) == 0
+redis.call('DEL', swept_key)
+redis.call('SET', swept_key, '1', 'PX', digits(lease_ms / 2))
 
 local counts = { 0, 0, 0, 0, 0 }
 local tickets = {}
@@ -47,28 +55,53 @@ for _, job in ipairs(due(deadlines_key, now)) do
   counts[1] = counts[1] + 1
 end
 
-for i = 8, #ARGV, 4 do
-  local model = ARGV[i]
+-- The images of dead letters whose time is over.
+for _, code in ipairs(redis.call('HKEYS', graves_key)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', dead_key(code), '-inf', digits(now), 'LIMIT', 0, limit)) do
+    local id = string.match(member, '^(.*):%d+$')
+    redis.call('DEL', input_key(id))
+    leave_grave(code, member)
+    if redis.call('EXISTS', job_key(id)) == 1 then redis.call('HDEL', job_key(id), 'dead') end
+  end
+end
+
+-- The waiting jobs of a lane whose tickets are gone.
+local function reticket(model, lane, priority, list)
+  local key = queued_key(model, priority, lane)
+  for _, job in ipairs(due(key, math.min(now - grace_ms, oldest_ticket(list) - 1))) do
+    redis.call('ZREM', key, job.id)
+    redis.call('ZADD', key, now, job.id)
+    tickets[#tickets + 1] = ticket(job)
+    counts[4] = counts[4] + 1
+  end
+end
+
+local i = 9
+while i <= #ARGV do
+  local model, lists = ARGV[i], tonumber(ARGV[i + 1])
   for _, job in ipairs(due(running_key(model), now)) do
-    -- One lapse is most often a lost machine; at the second the job itself may be the cause.
-    if lose(job, job.attempts > 1, max_attempts, lost_error) == 'queued' then tickets[#tickets + 1] = ticket(job) end
-    counts[2] = counts[2] + 1
+    if gap then
+      redis.call('ZADD', running_key(model), now + lease_ms / 2, job.id)
+    else
+      -- One lapse is most often a lost machine; at the second the job itself may be the cause.
+      if lose(job, job.attempts > 1, max_attempts, lost_error) == 'queued' then tickets[#tickets + 1] = ticket(job) end
+      counts[2] = counts[2] + 1
+    end
   end
   for _, job in ipairs(due(deferred_key(model), now)) do
     enqueue(job)
     tickets[#tickets + 1] = ticket(job)
     counts[3] = counts[3] + 1
   end
-  for p, priority in ipairs(priorities) do
-    local key = queued_key(model, priority)
-    for _, job in ipairs(due(key, math.min(now - grace_ms, oldest_ticket(ARGV[i + p]) - 1))) do
-      redis.call('ZREM', key, job.id)
-      redis.call('ZADD', key, now, job.id)
-      tickets[#tickets + 1] = ticket(job)
-      counts[4] = counts[4] + 1
+  for _, lane in ipairs(redis.call('HKEYS', tenants.lanes_key(model))) do
+    for p, priority in ipairs(priorities) do
+      local list = ARGV[i + 1 + tonumber(lane) * #priorities + p]
+      if tonumber(lane) * #priorities < lists then reticket(model, lane, priority, list) end
     end
   end
   if depth_of(model) == 0 and redis.call('ZCARD', running_key(model)) == 0 then redis.call('SREM', models_key, model) end
+  i = i + 2 + lists
 end
+tenants.forget(limit)
 settle()
 return { counts, tickets }
