@@ -1,5 +1,7 @@
 """One micro-batch, in a pool child: claim, prepare, one call to Triton, rank, write the outcomes.
 
+A job is one row of a call, or one for each region that it asks about: then a batch may take several calls.
+
 Pure but for the ports it is given; it knows no Celery. A job's fate never depends on its neighbours': a broken
 image, a refused input or a bad row ends that job alone.
 """
@@ -8,11 +10,10 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 import structlog
 from numpy.typing import NDArray
 
@@ -20,16 +21,20 @@ from tidegate.commands import ClaimedJob, Command, Commands, Outcome, Return, Re
 from tidegate.errors import (
     InferenceError,
     ModelNotAvailable,
-    ModelRejectedInput,
     ModelUnreachable,
     RequestError,
     StoreUnavailable,
     TidegateError,
 )
+from tidegate.jobs import NewJob
+from tidegate.regions import Box
 from tidegate.settings import Settings
+from worker.calls import Answer, ModelCalls, ModelServer, gather
 from worker.contract import ModelContract
+from worker.insist import insist
+from worker.limits import CallLimits
 from worker.retry import TryAgain, decide
-from worker.scores import Prediction, rank, split_rows
+from worker.scores import rank
 
 T = TypeVar("T")
 
@@ -65,7 +70,7 @@ class Status(enum.StrEnum):
     SUSPECT = "suspect"
     """It must be claimed alone; the ticket is still good."""
     HELD = "held"
-    """The model cannot run now, so nothing was claimed; the ticket is still good."""
+    """The model or the store cannot be asked now, so nothing was claimed."""
     SKIPPED = "skipped"
     """There was nothing to do: it runs elsewhere, waits for its time, is unknown, or was over."""
 
@@ -111,18 +116,6 @@ class Store(Protocol):
         ...
 
 
-class ModelServer(Protocol):
-    """Triton, as far as a batch needs it."""
-
-    def room(self, contract: ModelContract, count: int) -> NDArray[Any]:
-        """Where to prepare images; valid until the next call."""
-        ...
-
-    def infer(self, contract: ModelContract, batch: NDArray[Any], version: str = "") -> tuple[NDArray[Any], str]:
-        """Run one batch; raises an InferenceError."""
-        ...
-
-
 class Contracts(Protocol):
     """Where contracts come from."""
 
@@ -131,29 +124,28 @@ class Contracts(Protocol):
         ...
 
 
-#: Decodes an encoded image and writes it, preprocessed, into one row of the batch; raises a RequestError.
-Prepare = Callable[[bytes, ModelContract, NDArray[Any]], None]
+class Prepare(Protocol):
+    """What makes rows of the batch out of encoded images."""
+
+    def __call__(
+        self, image: bytes, contract: ModelContract, rows: NDArray[Any], regions: Sequence[Box] | None
+    ) -> None:
+        """Write an image into the first of ``rows``, or each of its regions into one; raises a RequestError."""
+        ...
 
 
 @dataclass(frozen=True)
-class _Prepared:
-    """Jobs whose images stand in the rows of one array, in that order."""
-
-    jobs: list[ClaimedJob]
-    rows: NDArray[Any]
-    preprocess_ms: dict[str, float]
-
-
-@dataclass
-class _Answer:
-    """What one call brought for one job: a row of scores and the version that gave it, or an error."""
+class _Portion:
+    """A job's part of a load: which rows are its own."""
 
     job: ClaimedJob
-    row: NDArray[Any] | None = None
-    version: str = ""
-    error: InferenceError | None = None
-    infer_ms: float = 0.0
-    size: int = 0
+    rows: slice
+    preprocess_ms: float
+
+
+#: After so many seconds a batch begins no more calls, and gives the jobs back that have not had theirs. A job with
+#: many regions is many images, and tickets do not tell how many; the pool kills a batch that takes too long.
+BEGIN_WITHIN_SECONDS = 20.0
 
 
 class BatchRunner:
@@ -167,15 +159,16 @@ class BatchRunner:
         self._contracts = contracts
         self._prepare = prepare
         self._settings = settings
+        self._limits = CallLimits.of(settings)
+        self._calls = ModelCalls(server, self._limits)
 
     def run(self, call: BatchCall) -> BatchReport:
         """Run a batch to the end. Every ticket is reported; nothing is raised but for a bug."""
+        begin_until = time.monotonic() + BEGIN_WITHIN_SECONDS
         try:
             contract = self._contracts.get(call.model, call.fingerprint)
         except TidegateError as error:
-            # Before the claim, so that an outage costs no job an attempt.
-            held = tuple(JobReport(job_id, Status.HELD, error.code) for job_id in call.job_ids)
-            return BatchReport(held, outage=error.code)
+            return self._hold(call, error)
         try:
             claimed, refused = self._store.run(
                 self._store.commands.claim(call.batch_id, call.job_ids, alone=call.alone)
@@ -183,119 +176,108 @@ class BatchRunner:
         except StoreUnavailable as error:
             return BatchReport(tuple(JobReport(job_id, Status.HELD, error.code) for job_id in call.job_ids))
         reports = [_refusal_report(refusal.id, refusal.reason) for refusal in refused]
-        outcomes: list[Outcome] = []
-        answers: list[_Answer] = []
-        preprocess_ms: dict[str, float] = {}
-        for version, jobs in _by_version(claimed):
-            prepared = self._prepare_rows(call, contract, jobs, outcomes)
-            preprocess_ms |= prepared.preprocess_ms
-            if prepared.jobs:
-                answers += self._infer(contract, version, prepared.jobs, prepared.rows)
-        returns = self._judge(call, contract, answers, preprocess_ms, outcomes)
-        tickets = self._write(call, outcomes, returns, reports)
-        outages = {
-            answer.error.code for answer in answers if isinstance(answer.error, ModelUnreachable | ModelNotAvailable)
-        }
+        tickets: tuple[Ticket, ...] = ()
+        outages: list[str] = []
+        for version, jobs in _loads(claimed, self._limits.images_of(contract)):
+            if time.monotonic() < begin_until:
+                ends = self._run_load(call, contract, version, jobs)
+            else:
+                ends = [Return(job.id, refund=True) for job in jobs]
+            tickets += self._write(call, ends, reports)
+            outages += [end.error.code for end in ends if end.error is not None and _tells_outage(end.error, version)]
         return BatchReport(tuple(reports), outage=next(iter(outages), ""), tickets=tickets)
 
-    def _prepare_rows(
-        self, call: BatchCall, contract: ModelContract, jobs: Sequence[ClaimedJob], outcomes: list[Outcome]
-    ) -> _Prepared:
-        rows = self._server.room(contract, len(jobs))
-        good: list[ClaimedJob] = []
-        times: dict[str, float] = {}
-        for job in jobs:
-            started = time.monotonic()
-            try:
-                self._prepare(job.image, contract, rows[len(good), ...])
-            except RequestError as error:
-                outcomes.append(Outcome(job.id, None, error, {"batch_id": call.batch_id, "batch_size": len(jobs)}))
-                continue
-            times[job.id] = (time.monotonic() - started) * 1000
-            good.append(job)
-        return _Prepared(good, rows[: len(good)], times)
+    def _hold(self, call: BatchCall, outage: TidegateError) -> BatchReport:
+        """Leave jobs as they are, before any is claimed, so that an outage costs none an attempt.
 
-    def _infer(
-        self, contract: ModelContract, version: str, jobs: Sequence[ClaimedJob], rows: NDArray[Any]
-    ) -> list[_Answer]:
-        """One call, within the contract's limit; a refused batch is halved until the culprit stands alone."""
-        limit = min(contract.batch_limit, self._settings.batch_limit)
-        if len(jobs) > limit:
-            return self._infer(contract, version, jobs[:limit], rows[:limit]) + self._infer(
-                contract, version, jobs[limit:], rows[limit:]
-            )
-        started = time.monotonic()
+        Their tickets were used up all the same; with new ones they run as soon as the model is back.
+        """
+        held = tuple(JobReport(job_id, Status.HELD, outage.code) for job_id in call.job_ids)
         try:
-            output, answered = self._server.infer(contract, rows, version)
-            scores = split_rows(output, expected=len(jobs), classes=contract.classes)
-        except ModelRejectedInput as error:
-            if len(jobs) == 1:
-                return [_Answer(jobs[0], error=error, size=1)]
-            middle = len(jobs) // 2
-            return self._infer(contract, version, jobs[:middle], rows[:middle]) + self._infer(
-                contract, version, jobs[middle:], rows[middle:]
-            )
-        except InferenceError as error:
-            return [_Answer(job, error=error, size=len(jobs)) for job in jobs]
-        infer_ms = (time.monotonic() - started) * 1000
-        return [
-            _Answer(job, row=row, version=answered, infer_ms=infer_ms, size=len(jobs))
-            for job, row in zip(jobs, scores, strict=True)
-        ]
+            tickets = self._store.run(self._store.commands.reissue(call.job_ids))
+        except StoreUnavailable:
+            tickets = []
+        return BatchReport(held, outage=outage.code, tickets=tuple(tickets))
 
-    def _judge(
-        self,
-        call: BatchCall,
-        contract: ModelContract,
-        answers: Sequence[_Answer],
-        preprocess_ms: dict[str, float],
-        outcomes: list[Outcome],
-    ) -> list[Return]:
-        """Turn answers into outcomes; gives the jobs that are to be tried again."""
-        returns: list[Return] = []
-        for answer in answers:
-            job = answer.job
-            run = {
-                "batch_id": call.batch_id,
-                "batch_size": answer.size,
-                "model_version": answer.version,
-                "preprocess_ms": round(preprocess_ms[job.id], 3),
-                "infer_ms": round(answer.infer_ms, 3),
-            }
-            error: TidegateError | None = answer.error
-            if answer.row is not None:
-                try:
-                    result = _predictions(contract, job, answer.row)
-                except InferenceError as unusable:
-                    error = unusable
-                else:
-                    outcomes.append(Outcome(job.id, result, None, run))
-                    continue
-            if isinstance(error, InferenceError):
-                decision = decide(
-                    error,
-                    attempts=job.attempts,
-                    max_attempts=self._settings.max_attempts,
-                    pauses=job.pauses,
-                    remaining_ms=job.remaining_ms,
-                )
-                if isinstance(decision, TryAgain):
-                    returns.append(Return(job.id, decision.delay_ms, refund=decision.refund, error=error))
-                    continue
-            outcomes.append(Outcome(job.id, None, error, run))
-        return returns
+    def _run_load(
+        self, call: BatchCall, contract: ModelContract, version: str, jobs: Sequence[ClaimedJob]
+    ) -> list[Outcome | Return]:
+        """Prepare jobs, have them answered, and say what becomes of each."""
+        rows = self._server.room(contract, sum(map(_row_count, jobs)))
+        portions, ends = self._prepare_rows(call, contract, jobs, rows)
+        filled = rows[: portions[-1].rows.stop if portions else 0]
+        answers = self._calls.ask(contract, filled, version)
+        for portion in portions:
+            answer = gather(answers[portion.rows])
+            if answer.mixed:
+                # The model was exchanged between two calls: one version has to answer for the whole job.
+                answer = gather(self._calls.ask(contract, filled[portion.rows], answer.version))
+            ends.append(self._judge(call, contract, portion, answer))
+        return ends
 
-    def _write(
-        self, call: BatchCall, outcomes: list[Outcome], returns: list[Return], reports: list[JobReport]
-    ) -> tuple[Ticket, ...]:
-        """Write what came of the batch, and add a report a job."""
+    def _prepare_rows(
+        self, call: BatchCall, contract: ModelContract, jobs: Sequence[ClaimedJob], rows: NDArray[Any]
+    ) -> tuple[list[_Portion], list[Outcome | Return]]:
+        """Fill rows from the first on, without gaps; a job whose image is no good has none and ends here."""
+        portions: list[_Portion] = []
+        ends: list[Outcome | Return] = []
+        start = 0
+        for job in jobs:
+            began = time.monotonic()
+            own = slice(start, start + _row_count(job))
+            try:
+                self._prepare(job.image, contract, rows[own], job.regions)
+            except RequestError as error:
+                ends.append(Outcome(job.id, None, error, {"batch_id": call.batch_id, "batch_size": len(jobs)}))
+                continue
+            portions.append(_Portion(job, own, (time.monotonic() - began) * 1000))
+            start = own.stop
+        return portions, ends
+
+    def _judge(self, call: BatchCall, contract: ModelContract, portion: _Portion, answer: Answer) -> Outcome | Return:
+        """What becomes of a job: an end, or another try."""
+        job = portion.job
+        run = {
+            "batch_id": call.batch_id,
+            "batch_size": answer.images,
+            "model_version": answer.version,
+            "preprocess_ms": round(portion.preprocess_ms, 3),
+            "infer_ms": round(answer.infer_ms, 3),
+        }
+        error = answer.error
+        if error is None:
+            try:
+                return Outcome(job.id, _result(contract, job, answer), None, run)
+            except InferenceError as unusable:
+                error = unusable
+        decision = decide(
+            error,
+            attempts=job.attempts,
+            max_attempts=self._settings.max_attempts,
+            pauses=job.pauses,
+            remaining_ms=job.remaining_ms,
+            version_wait_ms=self._version_wait_ms(job),
+            in_company=answer.images > _row_count(job),
+        )
+        if isinstance(decision, TryAgain):
+            return Return(job.id, decision.delay_ms, refund=decision.refund, error=error, suspect=decision.alone)
+        return Outcome(job.id, None, error, run)
+
+    def _version_wait_ms(self, job: ClaimedJob) -> int | None:
+        """How much longer the version that a job names may stay away; None where it names none."""
+        return round(self._settings.version_wait_seconds * 1000) - job.absent_ms if job.version else None
+
+    def _write(self, call: BatchCall, ends: Sequence[Outcome | Return], reports: list[JobReport]) -> tuple[Ticket, ...]:
+        """Write what became of jobs, and add a report for each."""
+        outcomes = [end for end in ends if isinstance(end, Outcome)]
+        returns = [end for end in ends if isinstance(end, Return)]
         tickets: tuple[Ticket, ...] = ()
         try:
             if outcomes:
-                states = _insist(lambda: self._store.run(self._store.commands.complete(call.batch_id, outcomes)))
+                states = insist(lambda: self._store.run(self._store.commands.complete(call.batch_id, outcomes)))
                 reports += [_outcome_report(outcome, state) for outcome, state in zip(outcomes, states, strict=True)]
             if returns:
-                given = _insist(lambda: self._store.run(self._store.commands.release(call.batch_id, returns)))
+                given = insist(lambda: self._store.run(self._store.commands.release(call.batch_id, returns)))
                 reports += [_return_report(item, back) for item, back in zip(returns, given, strict=True)]
                 tickets = tuple(back.ticket for back in given if back.ticket)
         except StoreUnavailable:
@@ -309,19 +291,18 @@ class BatchRunner:
         return tickets
 
 
-#: How often a finished batch is offered to a Redis that does not take it, and the pause between, in seconds.
-WRITE_TRIES = 5
-WRITE_PAUSE_SECONDS = 0.5
-
-
-def _insist(write: Callable[[], T]) -> T:
-    """Try a write again while Redis is away for a moment: the work of a whole batch hangs on it."""
-    for _ in range(WRITE_TRIES - 1):
-        try:
-            return write()
-        except StoreUnavailable:
-            time.sleep(WRITE_PAUSE_SECONDS)
-    return write()
+def _loads(jobs: Sequence[ClaimedJob], capacity: int) -> Iterator[tuple[str, list[ClaimedJob]]]:
+    """Jobs that are prepared together: for one version, in as many rows as a call takes, or one job of more."""
+    for version, same in _by_version(jobs):
+        load: list[ClaimedJob] = []
+        rows = 0
+        for job in same:
+            if load and rows + _row_count(job) > capacity:
+                yield version, load
+                load, rows = [], 0
+            load.append(job)
+            rows += _row_count(job)
+        yield version, load
 
 
 def _by_version(jobs: Sequence[ClaimedJob]) -> Iterator[tuple[str, list[ClaimedJob]]]:
@@ -332,9 +313,22 @@ def _by_version(jobs: Sequence[ClaimedJob]) -> Iterator[tuple[str, list[ClaimedJ
     yield from versions.items()
 
 
-def _predictions(contract: ModelContract, job: ClaimedJob, row: NDArray[Any]) -> list[Prediction]:
-    top_k = min(int(job.options.get("top_k", 5)), contract.classes)
-    return rank(np.asarray(row), kind=contract.scores, top_k=top_k, labels=contract.labels)
+def _tells_outage(error: TidegateError, version: str) -> bool:
+    """Whether the model as a whole cannot run now; that a version is missing which a job names tells nothing."""
+    return isinstance(error, ModelUnreachable) or (isinstance(error, ModelNotAvailable) and not version)
+
+
+def _row_count(job: ClaimedJob) -> int:
+    return len(job.regions or (None,))
+
+
+def _result(contract: ModelContract, job: ClaimedJob, answer: Answer) -> list[Any]:
+    """The predictions of a job or, where regions were asked for, those of each; raises an InferenceError."""
+    top_k = min(int(job.options.get("top_k", NewJob.top_k)), contract.classes)
+    ranked = [rank(row, kind=contract.scores, top_k=top_k, labels=contract.labels) for row in answer.scores]
+    if job.regions is None:
+        return ranked[0]
+    return [{"box": box, "predictions": predictions} for box, predictions in zip(job.regions, ranked, strict=True)]
 
 
 _REFUSALS = {

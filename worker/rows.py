@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
+from tidegate.regions import Box
 from tidegate.settings import Settings
 from worker.contract import ModelContract
-from worker.images import ImageLimits, inspect, prepare
+from worker.images import ImageLimits, cut_out, inspect, prepare, prepare_regions
 
 
 class RowMaker:
@@ -17,19 +19,34 @@ class RowMaker:
     def __init__(self, settings: Settings) -> None:
         self._limits = ImageLimits(max_bytes=settings.max_image_bytes, max_pixels=settings.max_image_pixels)
 
-    def fill(self, image: bytes, contract: ModelContract, row: NDArray[Any]) -> None:
-        """Write one encoded image into ``row``, of the contract's image shape and type.
+    def fill(
+        self, image: bytes, contract: ModelContract, rows: NDArray[Any], regions: Sequence[Box] | None = None
+    ) -> None:
+        """Write one encoded image into the first row, or each of its regions into one.
+
+        Args:
+            image: encoded, of any format and from anybody.
+            contract: of the model.
+            rows: ``[1, ...image shape]`` of the contract's type, or as many as there are regions.
+            regions: what to cut out of the upright image; None for all of it.
 
         Raises:
             UnsupportedFormat: it is no image in a format that is accepted.
             ImageTooLarge: more pixels than the limits allow.
             ImageCorrupt: it is broken or truncated.
+            InvalidField: a region reaches beyond the image, or they have too many pixels together.
         """
-        if contract.preprocessing is None:
-            inspect(image, limits=self._limits)
-            row[...] = image
+        plan = contract.preprocessing
+        if plan is not None and regions is not None:
+            prepare_regions(image, regions, plan=plan, limits=self._limits, out=rows)
+        elif plan is not None:
+            prepare(image, plan=plan, limits=self._limits, out=rows[0])
+        elif regions is not None:
+            for index, part in enumerate(cut_out(image, regions, limits=self._limits)):
+                rows[index, ...] = part
         else:
-            prepare(image, plan=contract.preprocessing, limits=self._limits, out=row)
+            inspect(image, limits=self._limits)
+            rows[...] = image
 
 
 def sample_batch(contract: ModelContract) -> NDArray[Any]:

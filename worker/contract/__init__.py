@@ -1,9 +1,11 @@
 """The contract between Tidegate and a model: what is read from Triton about it, and what that decides.
 
 ``model`` holds the contract, ``preprocessing`` the plan for its images, ``reader`` and ``parameters`` read both
-out of Triton's model configuration. Nothing here makes a call or touches a file.
+out of Triton's model configuration, and ``declared`` stands in for what another server does not tell. Nothing here
+makes a call or touches a file.
 """
 
+from worker.contract.declared import complete_contract
 from worker.contract.model import DTYPES, NO_LIMIT, Batching, Datatype, ModelContract, Scores
 from worker.contract.preprocessing import (
     SCALINGS,
@@ -38,5 +40,6 @@ __all__ = [
     "Scores",
     "ShorterSide",
     "Squash",
+    "complete_contract",
     "read_contract",
 ]

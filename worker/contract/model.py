@@ -11,6 +11,7 @@ import enum
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal, Self
 
 import ml_dtypes
@@ -73,6 +74,7 @@ class ModelContract:
         batching: how images map to the input tensor.
         batch_limit: most images in one call; ``NO_LIMIT`` where the model sets none.
         output_name: the output that holds the scores.
+        output_datatype: of the scores, as Triton's protocol spells it.
         classes: how many scores there are for each image.
         scores: what the scores are.
         preprocessing: what happens to the pixels; None where the model decodes the image itself.
@@ -88,6 +90,7 @@ class ModelContract:
     batching: Batching
     batch_limit: int
     output_name: str
+    output_datatype: str
     classes: int
     scores: Scores
     preprocessing: Preprocessing | None
@@ -98,6 +101,11 @@ class ModelContract:
     def dtype(self) -> np.dtype[Any]:
         """The numpy type of the input tensor."""
         return DTYPES[self.datatype]
+
+    @property
+    def image_bytes(self) -> int | None:
+        """Bytes of one image in the input tensor; None where the model decodes it, and they are as many as it has."""
+        return None if self.dtype.hasobject else prod(self.image_shape) * self.dtype.itemsize
 
     @property
     def layout(self) -> Layout | None:

@@ -24,6 +24,7 @@ _INPUT_TYPES: Mapping[str, Datatype] = {
     "TYPE_FP32": "FP32",
     "TYPE_STRING": "BYTES",
 }
+_TYPE = "TYPE_"
 _OUTPUT_TYPES = ("TYPE_FP16", "TYPE_BF16", "TYPE_FP32", "TYPE_FP64")
 _FORMATS: Mapping[str, Layout] = {"FORMAT_NHWC": "NHWC", "FORMAT_NCHW": "NCHW"}
 _FP16_MAX = float(np.finfo(np.float16).max)
@@ -84,6 +85,7 @@ def _read(name: str, document: Mapping[str, Any], versions: list[str]) -> ModelC
         batching=batching,
         batch_limit={Batching.MODEL: max_batch, Batching.EXPLICIT: NO_LIMIT}.get(batching, 1),
         output_name=str(output.get("name", "")),
+        output_datatype=str(output["data_type"]).removeprefix(_TYPE),
         classes=classes,
         scores=scores,
         preprocessing=preprocessing,

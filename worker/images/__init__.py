@@ -7,5 +7,6 @@ its header under the limits, ``geometry`` decides which part is seen, ``colors``
 
 from tidegate.formats import ImageFormat, ImageLimits
 from worker.images.preparing import ImageFacts, inspect, prepare
+from worker.images.regions import cut_out, prepare_regions
 
-__all__ = ["ImageFacts", "ImageFormat", "ImageLimits", "inspect", "prepare"]
+__all__ = ["ImageFacts", "ImageFormat", "ImageLimits", "cut_out", "inspect", "prepare", "prepare_regions"]

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import io
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageChops, ImageCms
+
+from tidegate.formats import ImageFormat
 
 MAX_PROFILE_BYTES = 4 * 1024 * 1024
 """Larger colour profiles are ignored. Those of printing presses have up to about 3 MB."""
@@ -25,6 +28,30 @@ _WORD = 65_535
 _BITS_PER_SAMPLE_TAG = 258
 _PHOTOMETRIC_TAG = 262
 _WHITE_IS_ZERO = 0
+
+
+@dataclass(frozen=True)
+class ColorRule:
+    """How the pixels of one image become sRGB, also those of a part of it.
+
+    Attributes:
+        profile: its ICC profile.
+        inverted: whether the inks of a CMYK image are stored the other way round than Pillow takes them.
+    """
+
+    profile: bytes | None
+    inverted: bool
+
+    @classmethod
+    def of(cls, image: Image.Image, known: ImageFormat) -> Self:
+        """The rule for an image that was decoded."""
+        # Without Adobe's marker, the inks of a JPEG are stored as they are, and Pillow inverts them all the same.
+        inverted = known is ImageFormat.JPEG and image.mode == "CMYK" and "adobe" not in image.info
+        return cls(image.info.get("icc_profile"), inverted)
+
+    def apply(self, flat: Image.Image) -> Image.Image:
+        """What :func:`flatten` made of it, or a resized part of that, in sRGB."""
+        return to_srgb(flat, self.profile, inverted=self.inverted)
 
 
 def flatten(image: Image.Image) -> Image.Image:

@@ -11,7 +11,7 @@ from PIL import Image, ImageFile
 
 from tidegate.formats import ImageFormat, ImageLimits, check_encoded
 from worker.contract import Interpolation, Preprocessing
-from worker.images.colors import flatten, to_srgb
+from worker.images.colors import ColorRule, flatten
 from worker.images.geometry import Placement, place
 from worker.images.opening import (
     count_frames,
@@ -67,14 +67,25 @@ def prepare(data: bytes, *, plan: Preprocessing, limits: ImageLimits, out: NDArr
         ImageTooLarge: it is beyond the limits.
         ImageCorrupt: it is empty, broken or truncated.
     """
-    known = check_encoded(data, limits)
-    screen(data, known)
+    known = judge_bytes(data, limits)
     with decoder_errors(known):
         image = open_image(data, known, limits)
         facts = _facts(image, known)
-        pixels = _pixels(image, known, plan)
+        upright, placement = _load(image, known, plan)
+        pixels = fit(flatten(upright), placement, plan, ColorRule.of(image, known))
     write_tensor(pixels, plan=plan, out=out)
     return facts
+
+
+def judge_bytes(data: bytes, limits: ImageLimits) -> ImageFormat:
+    """What format it is, once its header and structure let a decoder near it.
+
+    Raises:
+        UnsupportedFormat, ImageTooLarge, ImageCorrupt: as for :func:`inspect`.
+    """
+    known = check_encoded(data, limits)
+    screen(data, known)
+    return known
 
 
 def inspect(data: bytes, *, limits: ImageLimits) -> ImageFacts:
@@ -85,8 +96,7 @@ def inspect(data: bytes, *, limits: ImageLimits) -> ImageFacts:
         ImageTooLarge: it is beyond the limits.
         ImageCorrupt: it is empty, or its header is broken.
     """
-    known = check_encoded(data, limits)
-    screen(data, known)
+    known = judge_bytes(data, limits)
     with decoder_errors(known):
         return _facts(open_image(data, known, limits), known)
 
@@ -96,14 +106,11 @@ def _facts(image: ImageFile.ImageFile, known: ImageFormat) -> ImageFacts:
     return ImageFacts(format=known, width=width, height=height, frames=count_frames(image, known))
 
 
-def _pixels(image: ImageFile.ImageFile, known: ImageFormat, plan: Preprocessing) -> NDArray[np.uint8]:
-    """The pixels of the tensor: uint8 ``[height, width, 3]``, RGB."""
-    upright, placement = _load(image, known, plan)
-    resized = flatten(upright).resize(placement.size, _FILTERS[plan.interpolation], box=placement.box)
-    # Colours are managed after the resize, on a fraction of the pixels. Without Adobe's marker, the inks of a
-    # JPEG are stored as they are, and Pillow inverts them all the same.
-    inverted = known is ImageFormat.JPEG and resized.mode == "CMYK" and "adobe" not in image.info
-    colored = to_srgb(resized, image.info.get("icc_profile"), inverted=inverted)
+def fit(flat: Image.Image, placement: Placement, plan: Preprocessing, rule: ColorRule) -> NDArray[np.uint8]:
+    """The pixels of the tensor: uint8 ``[height, width, 3]``, RGB, of an image that is upright and flat."""
+    resized = flat.resize(placement.size, _FILTERS[plan.interpolation], box=placement.box)
+    # Colours are managed after the resize, on a fraction of the pixels.
+    colored = rule.apply(resized)
     left, top = placement.corner
     # Where the cut reaches beyond the image, Pillow adds black.
     return np.asarray(colored.crop((left, top, left + plan.width, top + plan.height)))

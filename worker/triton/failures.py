@@ -28,6 +28,9 @@ NOT_AVAILABLE_WORDS = (
     "unload",
 )
 
+#: gRPC itself says RESOURCE_EXHAUSTED of a message that is larger than one of the sides takes.
+TOO_LARGE_WORDS = ("message larger than max",)
+
 #: Longest part of a message of Triton's that goes into one of ours.
 MESSAGE_LIMIT = 300
 
@@ -61,6 +64,11 @@ _SENTENCES: dict[type[InferenceError], str] = {
 }
 
 
+def is_unimplemented(error: InferenceServerException) -> bool:
+    """Whether the server does not have the method at all, as others than Triton lack its extensions."""
+    return bool(error.status() == str(grpc.StatusCode.UNIMPLEMENTED))
+
+
 def classify(status: grpc.StatusCode, message: str) -> type[InferenceError]:
     """Which of our errors a gRPC status with this message is."""
     words = message.lower()
@@ -69,6 +77,8 @@ def classify(status: grpc.StatusCode, message: str) -> type[InferenceError]:
             return ModelOverloaded
         if any(word in words for word in NOT_AVAILABLE_WORDS):
             return ModelNotAvailable
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED and any(word in words for word in TOO_LARGE_WORDS):
+        return ModelRejectedInput
     return _BY_STATUS[status]
 
 

@@ -14,6 +14,7 @@ from tritonclient.utils import InferenceServerException
 from tidegate.errors import InferenceTimeout, ModelUnreachable
 from tidegate.settings import Settings
 from worker.contract import ModelContract
+from worker.limits import CallLimits
 from worker.shared_memory import SharedRegion, remove_orphans
 from worker.triton.channel import one_address
 from worker.triton.failures import MESSAGE_LIMIT, translate
@@ -27,6 +28,7 @@ class SharedRooms:
     def __init__(self, client: InferenceServerClient, settings: Settings) -> None:
         self._client = client
         self._timeout_seconds = settings.probe_timeout_seconds
+        self._limits = CallLimits.of(settings)
         self._wanted = settings.triton_shm == "on" or (
             settings.triton_shm == "auto" and one_address(settings.triton_url)
         )
@@ -47,8 +49,9 @@ class SharedRooms:
             or self._region is None
             or self._region.size_bytes < prod(shape) * contract.dtype.itemsize
         ):
-            # Made for the largest batch at once, so that it need not grow with each.
-            self._provide(prod(contract.image_shape) * contract.dtype.itemsize * max(count, contract.batch_limit))
+            # Made for the largest call at once, so that it need not grow with each.
+            largest = max(count, self._limits.images_of(contract))
+            self._provide(prod(contract.image_shape) * contract.dtype.itemsize * largest)
         if self._region is None or not self._registered:
             return contract.empty_batch(count)
         return self._region.array(shape, contract.dtype)
