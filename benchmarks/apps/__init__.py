@@ -1,0 +1,1 @@
+"""What a benchmark puts in the place of the parts that it does not ask about."""
