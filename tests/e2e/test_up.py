@@ -24,7 +24,7 @@ from tests.e2e.stack_process import CHECKOUT, TidegateProcess, tidegate
 from tidegate.local.ports import claim_ports
 
 FREE_PORTS = ("--api-port", "0", "--flower-port", "0")
-REDIS_ALONE = tuple(word for part in ("triton", "worker", "webhooks", "api", "flower") for word in ("--without", part))
+REDIS_ALONE = tuple(word for part in ("triton", "worker", "outbound", "api", "flower") for word in ("--without", part))
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_up_tells_where_every_part_is(stack: Stack) -> None:
     """The status file names a living process for each part, and a port that answers for each that listens."""
     parts = stack.status["parts"]
-    assert list(parts) == ["redis", "triton", "worker-1", "worker-2", "webhooks", "api", "flower"]
+    assert list(parts) == ["redis", "triton", "worker-1", "worker-2", "outbound", "api", "flower"]
     for part in parts.values():
         assert psutil.pid_exists(part["pid"])
         if part["port"]:
@@ -127,7 +127,7 @@ def test_up_tells_what_a_command_started_by_hand_needs(stack: Stack) -> None:
         timeout=60,
         check=True,
     )
-    assert json.loads(answer.stdout).keys() == {"worker-1@localhost", "worker-2@localhost", "webhooks@localhost"}
+    assert json.loads(answer.stdout).keys() == {"worker-1@localhost", "worker-2@localhost", "outbound@localhost"}
 
 
 def test_up_ends_with_success_on_ctrl_c_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_up_leaves_out_what_runs_elsewhere(tmp_path: Path) -> None:
         folder.mkdir()
     with tidegate("up", *REDIS_ALONE, "--status-file", str(status_files[0]), folder=folders[0]) as process:
         environ = started(process, status_files[0]).status["environment"]
-        rest = [word for part in ("redis", "triton", "worker", "webhooks", "flower") for word in ("--without", part)]
+        rest = [word for part in ("redis", "triton", "worker", "outbound", "flower") for word in ("--without", part)]
         options = (*rest, "--api-port", "0", "--status-file", str(status_files[1]))
         with tidegate("up", *options, folder=folders[1], environ=environ) as ours:
             api = started(ours, status_files[1])
@@ -238,7 +238,7 @@ def test_up_leaves_out_what_runs_elsewhere(tmp_path: Path) -> None:
 def test_up_says_what_is_missing_when_the_time_is_over(tmp_path: Path) -> None:
     """A worker that finds no Triton is named when the wait ends, and the stack does not serve half."""
     nowhere = claim_ports({"triton": 0})["triton"]
-    left_out = [word for part in ("triton", "webhooks", "api", "flower") for word in ("--without", part)]
+    left_out = [word for part in ("triton", "outbound", "api", "flower") for word in ("--without", part)]
     with tidegate(
         "up", *left_out, "--timeout", "6", folder=tmp_path, environ={"TIDEGATE_TRITON_URL": f"127.0.0.1:{nowhere}"}
     ) as process:

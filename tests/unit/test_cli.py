@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -14,11 +15,28 @@ from tidegate.cli.failures import told
 from tidegate.cli.photos import example_photos, photos_in
 from tidegate.cli.up import announcement
 from tidegate.errors import SettingsError
+from tidegate.keys import ApiKeys
 from tidegate.local import MissingPart
 from tidegate.local.parts import PartFailed
 
 
-@pytest.mark.parametrize("arguments", [[], ["up"], ["demo"], ["triton"], ["models"], ["models", "build"], ["jobs"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["up"],
+        ["demo"],
+        ["triton"],
+        ["models"],
+        ["models", "build"],
+        ["jobs"],
+        ["submit"],
+        ["queue"],
+        ["doctor"],
+        ["keys", "new"],
+        ["webhooks"],
+    ],
+)
 def test_cli_explains_every_command(arguments: list[str]) -> None:
     """``--help`` works everywhere, without starting anything."""
     result = CliRunner().invoke(app, [*arguments, "--help"])
@@ -32,6 +50,17 @@ def test_cli_builds_the_bundled_model_where_it_is_told_to(tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert Path(result.output.strip()) == tmp_path / "efficientnet_lite0" / "1" / "model.onnx"
     assert Path(result.output.strip()).is_file()
+
+
+def test_cli_makes_a_key_that_the_api_knows() -> None:
+    """The key is told once with the line to store, and that line lets in the key and nobody else."""
+    made = json.loads(CliRunner().invoke(app, ["keys", "new", "alice", "--json"]).stdout)
+    known = ApiKeys(made["line"])
+    assert known.name_of(made["key"]) == "alice"
+    assert known.name_of(made["key"] + "x") is None
+    assert made["key"] not in made["line"]
+    refused = CliRunner().invoke(app, ["keys", "new", "-no name-"])
+    assert refused.exit_code != 0
 
 
 def test_failure_of_a_part_is_told_with_its_name_its_last_lines_and_advice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,8 +22,9 @@ REQUEST = httpx.Request("GET", "http://api.test/v1/jobs/1")
 
 
 def codes_of(root: type[server.TidegateError]) -> Iterator[str]:
-    """The codes of a class and all below it."""
-    yield root.code
+    """The codes of a class and all below it; the embedded stack has errors of its own, which reach no client."""
+    if root.__module__ == server.__name__:
+        yield root.code
     for child in root.__subclasses__():
         yield from codes_of(child)
 
@@ -71,7 +72,7 @@ def test_problem_keeps_code_status_sentence_and_fields() -> None:
         (404, client.NotFound),
         (409, client.Conflict),
         (418, client.RequestError),
-        (429, client.RateLimited),
+        (429, client.ThrottledError),
         (500, client.ServerError),
         (502, client.UnavailableError),
         (503, client.UnavailableError),

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from api.idempotency import parse_idempotency_key
 from tidegate.client import ApiUnreachable, Conflict, JobState, NotFound, ServerError, UnavailableError, WaitTimeout
 from tidegate.client.exchanges import HOLD_SECONDS, POLL_SECONDS, Exchange, Exchanges, Pause, Send
 from tidegate.client.images import ImageBytes, ImageUrl
@@ -90,12 +91,14 @@ def test_submission_is_a_form_with_the_image_and_its_options_as_text() -> None:
     """Bytes go as they are; what is no text becomes text that the API reads back."""
     play = stage(job())
     options = Options(top_k=3, metadata={"order": "4711"}, webhook_events=["job.failed", "job.expired"], model="m")
+    options["regions"] = [(0, 0, 8, 8), (4, 4, 8, 8)]
     play.play(play.exchanges.submit(PHOTO, options))
     (sent,) = play.sent
     assert (sent.method, sent.path) == ("POST", "/v1/jobs")
     assert sent.body["files"] == {"image": ("photo.jpg", b"bytes")}
     fields = sent.body["data"]
     assert json.loads(fields.pop("metadata")) == {"order": "4711"}
+    assert json.loads(fields.pop("regions")) == [[0, 0, 8, 8], [4, 4, 8, 8]]
     assert fields == {"top_k": "3", "webhook_events": "job.failed,job.expired", "model": "m"}
     assert "Prefer" not in sent.headers
 
@@ -121,9 +124,11 @@ def test_repeated_submission_carries_the_same_key() -> None:
 
 def test_key_of_the_callers_own_is_sent_as_it_is() -> None:
     """Another process may come back to the same job by it."""
-    play = stage(job())
-    play.play(play.exchanges.submit(PHOTO, {}, key="order-4711"))
-    assert play.sent[0].headers["Idempotency-Key"] == '"order-4711"'
+    for key, sent in (("order-4711", '"order-4711"'), ('a "b" \\', '"a \\"b\\" \\\\"')):
+        play = stage(job())
+        play.play(play.exchanges.submit(PHOTO, {}, key=key))
+        assert play.sent[0].headers["Idempotency-Key"] == sent
+        assert parse_idempotency_key([sent]) == key
 
 
 def test_retry_after_is_waited_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.client import ApiUnreachable, ClientError, ImageError, InferenceError, ServerError, UnavailableError
-from tidegate.client.errors import RateLimited
+from tidegate.client.errors import ThrottledError
 from tidegate.client.retrying import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, RetryPolicy
 
 
@@ -21,7 +21,7 @@ def told_to_wait(seconds: float) -> UnavailableError:
     return error
 
 
-@pytest.mark.parametrize("error", [ApiUnreachable("down"), UnavailableError("full"), RateLimited("too much")])
+@pytest.mark.parametrize("error", [ApiUnreachable("down"), UnavailableError("full"), ThrottledError("too much")])
 def test_outage_is_tried_again(error: ClientError) -> None:
     """What passes by itself is worth another try."""
     assert pause(error) is not None

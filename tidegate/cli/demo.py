@@ -64,7 +64,7 @@ def run_demo(photos: list[Path], *, timeout_seconds: float) -> None:
 
     console.print("Starting Redis, Triton, a worker and the API on this machine.")
     ending = run_stack(
-        StackOptions(without=frozenset({PartName.WEBHOOKS, PartName.FLOWER}), timeout_seconds=timeout_seconds), session
+        StackOptions(without=frozenset({PartName.OUTBOUND, PartName.FLOWER}), timeout_seconds=timeout_seconds), session
     )
     if ending.stopped_by:
         raise typer.Exit(SIGNALLED + ending.stopped_by)

@@ -8,10 +8,19 @@ from contextlib import contextmanager
 
 import typer
 
-from tidegate.errors import TidegateError
+from tidegate.client import ApiUnreachable, ClientError, RequestError, ThrottledError, WaitTimeout
+from tidegate.client import UnavailableError as ApiUnavailable
+from tidegate.errors import TidegateError, UnavailableError
 from tidegate.local.parts import PartFailed
 
 FAILED = 1
+"""Something that was asked for did not go well: a job failed, a part of the stack ended, a check found a fault."""
+UNAVAILABLE = 3
+"""The API or Redis cannot be reached, or is busy: the same command may go well later."""
+REFUSED = 4
+"""The API refuses what was asked for: there is no such job or model, the key is wrong, an option is."""
+UNFINISHED = 5
+"""The time for waiting was over before the job was."""
 SIGNALLED = 128
 """Plus the signal's number: what a shell reports of a program that a signal ended."""
 
@@ -28,9 +37,9 @@ def told() -> Iterator[None]:
     except PartFailed as error:
         typer.echo(_report(error), err=True)
         raise typer.Exit(FAILED) from error
-    except TidegateError as error:
+    except (TidegateError, ClientError) as error:
         typer.echo(f"tidegate: {error}", err=True)
-        raise typer.Exit(FAILED) from error
+        raise typer.Exit(exit_code_of(error)) from error
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in {"tidegate", "api", "worker"}:
             raise
@@ -42,6 +51,17 @@ def told() -> Iterator[None]:
             raise
         typer.echo(f"tidegate: {error.filename}: {error.strerror}", err=True)
         raise typer.Exit(FAILED) from error
+
+
+def exit_code_of(error: TidegateError | ClientError) -> int:
+    """Which of the codes above tells of an error; ``docs/cli.md`` has them as a table."""
+    if isinstance(error, UnavailableError | ApiUnreachable | ApiUnavailable | ThrottledError):
+        return UNAVAILABLE
+    if isinstance(error, WaitTimeout):
+        return UNFINISHED
+    # The error of a job that ended is no refusal: the command was carried out.
+    refused = isinstance(error, RequestError) and error.job is None
+    return REFUSED if refused else FAILED
 
 
 def leave_on_signals() -> None:

@@ -1,4 +1,4 @@
-"""The photos that the demo sends."""
+"""Which files are photos, and those that the demo sends."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tidegate.local import MissingPart, resource
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+#: Of the formats that Tidegate takes.
+SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp"})
 
 
 def photos_in(folder: Path) -> list[Path]:
