@@ -9,9 +9,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from api.body_limit import BodyLimit
+from api.body_room import BodyRoom
 from api.documentation import DESCRIPTION, TAGS, DocumentedAPI
 from api.errors import install_handlers
-from api.routes import health, jobs, models
+from api.lookups import MAX_LOOKUP_BYTES
+from api.routes import deliveries, health, jobs, models, submissions
 from api.services import open_services
 from api.uploads import max_body_bytes
 from tidegate.settings import Settings, load_settings
@@ -43,9 +45,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # A redirect would be built from a Host header that a proxy may have changed.
         redirect_slashes=False,
     )
-    app.add_middleware(BodyLimit, max_bytes=max_body_bytes(settings))
+    app.add_middleware(
+        BodyLimit,
+        max_bytes=max_body_bytes(settings),
+        max_bytes_by_path={"/v1/jobs:batch": settings.max_batch_bytes, "/v1/jobs:get": MAX_LOOKUP_BYTES},
+        room=BodyRoom(settings.max_upload_bytes),
+        timeout_seconds=settings.upload_timeout_seconds,
+    )
     install_handlers(app)
-    for routes in (jobs, models, health):
+    for routes in (submissions, jobs, deliveries, models, health):
         app.include_router(routes.router)
     return app
 

@@ -1,11 +1,15 @@
-"""A cap on the bytes of a request's body, counted as they arrive, whatever the request declares."""
+"""What a body may take: bytes, counted as they arrive whatever is declared; room in this process; and time."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidegate.errors import ImageTooLarge
+from api.body_room import BodyRoom, BodyShare
+from tidegate.errors import ImageTooLarge, UploadTimeout
 
 #: A longer number is no Content-Length that a server let through.
 _MAX_DIGITS = 19
@@ -13,40 +17,98 @@ _TOO_LARGE = "The body is larger than any image that is accepted."
 
 
 class BodyLimit:
-    """Raises ImageTooLarge from ``receive`` once a body is larger than ``max_bytes``, by declaration or in fact.
+    """Guards every body from within ``receive``.
+
+    It raises ImageTooLarge once a body is larger than its limit, by declaration or in fact; UploadsFull when the
+    process has no room for it; and UploadTimeout when it does not arrive in time.
 
     FastAPI's own ``max_body_size`` answers an honest Content-Length in plain text; every error of ours is a problem.
     """
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_bytes: int,
+        room: BodyRoom,
+        timeout_seconds: float,
+        max_bytes_by_path: Mapping[str, int] | None = None,
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._room = room
+        self._timeout_seconds = timeout_seconds
+        self._max_bytes_by_path = max_bytes_by_path or {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, with a ``receive`` that counts."""
+        """Pass the request on, with a ``receive`` that watches."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        declared = _declared_bytes(scope)
-        received = 0
-
-        async def counting_receive() -> Message:
-            nonlocal received
-            if declared is not None and declared > self._max_bytes:
-                raise ImageTooLarge(_TOO_LARGE)
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise ImageTooLarge(_TOO_LARGE)
-            return message
+        body = _Body(receive, self._limit_of(scope), self._timeout_seconds, BodyShare(self._room, scope))
+        body.declared = _declared_bytes(scope)
 
         async def closing_send(message: Message) -> None:
             # A body of unknown length may never end: its connection must not stay open to swallow it.
-            if message["type"] == "http.response.start" and received > self._max_bytes:
+            if message["type"] == "http.response.start" and body.is_too_large:
                 MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
-        await self._app(scope, counting_receive, closing_send)
+        try:
+            await self._app(scope, body.receive, closing_send)
+        finally:
+            body.share.give_back()
+
+    def _limit_of(self, scope: Scope) -> int:
+        # The path may begin with the prefix of a proxy.
+        for path, limit in self._max_bytes_by_path.items():
+            if scope["path"].endswith(path):
+                return limit
+        return self._max_bytes
+
+
+class _Body:
+    """One request's body, as far as it has arrived."""
+
+    def __init__(self, receive: Receive, max_bytes: int, timeout_seconds: float, share: BodyShare) -> None:
+        self._receive = receive
+        self._max_bytes = max_bytes
+        self._timeout_seconds = timeout_seconds
+        self._due: float | None = None
+        self._received = 0
+        self._complete = False
+        self.share = share
+        self.declared: int | None = None
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether more has arrived than may."""
+        return self._received > self._max_bytes
+
+    async def receive(self) -> Message:
+        """The next message; after the body is complete, whatever the server says, for as long as it takes."""
+        if self._complete:
+            return await self._receive()
+        if self.declared is not None:
+            if self.declared > self._max_bytes:
+                raise ImageTooLarge(_TOO_LARGE)
+            self.share.take_up_to(self.declared)
+        message = await self._receive_in_time()
+        self._received += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self.is_too_large:
+            raise ImageTooLarge(_TOO_LARGE)
+        self.share.take_up_to(self._received)
+        return message
+
+    async def _receive_in_time(self) -> Message:
+        now = asyncio.get_running_loop().time()
+        self._due = self._due or now + self._timeout_seconds
+        try:
+            async with asyncio.timeout_at(self._due):
+                return await self._receive()
+        except TimeoutError as error:
+            raise UploadTimeout("The body of the request took too long to arrive.") from error
 
 
 def _declared_bytes(scope: Scope) -> int | None:

@@ -8,10 +8,14 @@ from typing import Any
 from fastapi import FastAPI
 
 from api.errors import PROBLEM_MEDIA_TYPE, kind_of
+from api.idempotency import MAX_KEY_CHARACTERS
+from api.lookups import Lookup
 from api.options import JobOptions
 from api.prefer import MAX_WAIT_SECONDS
 from api.schemas import FieldProblem, Problem
-from tidegate.errors import InvalidField, TidegateError, UnavailableError
+from api.webhook_documentation import webhooks
+from tidegate.errors import InvalidField, RateLimited, TidegateError, UnavailableError
+from tidegate.outbound.rules import MAX_URL_CHARACTERS
 
 DESCRIPTION = """A queue in front of a GPU: hand in images, get a job at once, and its classes when it is done.
 
@@ -19,6 +23,7 @@ Every error is `application/problem+json` (RFC 9457), told apart by its `code`."
 
 TAGS = [
     {"name": "jobs", "description": "Images that are, or were, to be classified."},
+    {"name": "webhooks", "description": "What became of telling the ends of jobs."},
     {"name": "models", "description": "What they can be classified with."},
     {"name": "health", "description": "For load balancers."},
 ]
@@ -34,7 +39,7 @@ def problems(*errors: type[TidegateError]) -> dict[int | str, dict[str, Any]]:
         kind = kind_of(error)
         response = responses.setdefault(kind.status, _problem_response(kind.title))
         response["content"][PROBLEM_MEDIA_TYPE]["examples"][error.code] = {"value": _example(error)}
-        if issubclass(error, UnavailableError):
+        if issubclass(error, UnavailableError | RateLimited):
             response["headers"] = {"Retry-After": _header("Seconds after which it is worth a try.")}
     return responses
 
@@ -55,6 +60,7 @@ SUBMISSION_HEADERS = {
     "Location": _header("Where the job is.", "string"),
     "Preference-Applied": _header("Those of the `Prefer` header that were honoured.", "string"),
     "Vary": _header("`Prefer`.", "string"),
+    "Idempotent-Replayed": _header("`true` where the job is that of an earlier request under the same key.", "string"),
 }
 
 
@@ -69,8 +75,9 @@ def _example(error: type[TidegateError]) -> dict[str, Any]:
         detail=detail,
         code=error.code,
         errors=[field] if error is InvalidField else None,
+        violated_policies=["requests"] if error is RateLimited else None,
     )
-    return problem.model_dump(exclude_none=True)
+    return problem.model_dump(exclude_none=True, by_alias=True)
 
 
 def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def _without_null(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _OPTIONS: dict[str, Any] = JobOptions.model_json_schema()["properties"]
-#: In a query and in the parts of a form, metadata is JSON in a string.
+#: In a query and in the parts of a form, metadata and regions are JSON in a string, and a list has commas.
 _TEXT_OPTIONS = {
     **{name: _without_null(schema) for name, schema in _OPTIONS.items()},
     "metadata": {
@@ -91,28 +98,66 @@ _TEXT_OPTIONS = {
         "description": _OPTIONS["metadata"]["description"],
         "examples": ['{"order": "4711"}'],
     },
+    "regions": {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "description": _OPTIONS["regions"]["description"],
+        "examples": ["[[40, 20, 264, 244], [300, 0, 524, 224]]"],
+    },
+    "webhook_events": {
+        "type": "string",
+        "description": f"{_OPTIONS['webhook_events']['description']} Separated by commas.",
+        "examples": ["job.succeeded,job.failed"],
+    },
 }
 
 
-def _object(image: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": ["image"],
-        "additionalProperties": False,
-        "properties": {"image": image, **options},
-    }
-
-
 _FORM_IMAGE = {"type": "string", "format": "binary", "contentMediaType": "application/octet-stream"}
+_FORM_BODY: dict[str, Any] = {
+    "type": "object",
+    "required": ["image"],
+    "additionalProperties": False,
+    "properties": {"image": _FORM_IMAGE, **_TEXT_OPTIONS},
+}
 _JSON_IMAGE = {
     "type": "string",
     "minLength": 1,
     "description": "Base64, standard or URL-safe, padded or not; or a data URI.",
 }
+_IMAGE_URL = {
+    "type": "string",
+    "format": "uri",
+    "minLength": 1,
+    "maxLength": MAX_URL_CHARACTERS,
+    "description": "Where the image is, for it to be fetched before the job runs. In place of `image`.",
+}
+_JSON_BODY = {
+    "type": "object",
+    "oneOf": [{"required": ["image"]}, {"required": ["image_url"]}],
+    "additionalProperties": False,
+    "properties": {"image": _JSON_IMAGE, "image_url": _IMAGE_URL, **_OPTIONS},
+}
 _PLAIN_IMAGE = {"schema": {"type": "string", "format": "binary"}}
 
 _PLAIN_ONLY = "Only where the body is the plain image."
 
+_KEY_HEADER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "maxLength": MAX_KEY_CHARACTERS + 2},
+    "description": "Made up by the client, once for each submission: within a day, the same submission under the same "
+    "key gives the same job, and another one is refused.",
+    "example": '"8e03978e-40d5-43e8-bc93-6894a57f9324"',
+}
+_CACHE_HEADER = {
+    "name": "Cache-Control",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "`no-cache`: the image is classified even where an equal job's answer is at hand.",
+    "example": "no-cache",
+}
 _WAIT_HEADER = {
     "name": "Prefer",
     "in": "header",
@@ -126,6 +171,8 @@ _WAIT_HEADER = {
 SUBMISSION: dict[str, Any] = {
     "parameters": [
         _WAIT_HEADER,
+        _KEY_HEADER,
+        _CACHE_HEADER,
         *(
             {"name": name, "in": "query", "required": False, "schema": schema, "description": _PLAIN_ONLY}
             for name, schema in _TEXT_OPTIONS.items()
@@ -134,18 +181,77 @@ SUBMISSION: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "content": {
-            "multipart/form-data": {"schema": _object(_FORM_IMAGE, _TEXT_OPTIONS)},
+            "multipart/form-data": {
+                "schema": _FORM_BODY,
+                "examples": {
+                    "options": {"value": {"image": "(the file)", "top_k": 3, "metadata": '{"order": "4711"}'}}
+                },
+            },
             "application/json": {
-                "schema": _object(_JSON_IMAGE, _OPTIONS),
+                "schema": _JSON_BODY,
                 "examples": {
                     "base64": {"value": {"image": _PIXEL, "top_k": 3}},
                     "data_uri": {"value": {"image": f"data:image/png;base64,{_PIXEL}", "metadata": {"order": "4711"}}},
+                    "url": {
+                        "value": {"image_url": "https://example.com/cat.jpg", "webhook_url": "https://example.com/"}
+                    },
                 },
             },
             "application/octet-stream": _PLAIN_IMAGE,
             "image/*": _PLAIN_IMAGE,
         },
     },
+}
+
+_BATCH_BODY = {
+    **_FORM_BODY,
+    "properties": {**_FORM_BODY["properties"], "image": {"type": "array", "items": _FORM_IMAGE, "minItems": 1}},
+}
+#: What FastAPI cannot read off ``submit_jobs``.
+BATCH_SUBMISSION: dict[str, Any] = {
+    "parameters": [_KEY_HEADER, _CACHE_HEADER],
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": _BATCH_BODY,
+                "examples": {"two": {"value": {"image": ["(a file)", "(another)"], "top_k": 3}}},
+            }
+        },
+    },
+}
+#: What FastAPI cannot read off ``get_jobs``.
+LOOKUP: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": Lookup.model_json_schema(),
+                "examples": {"one": {"value": {"ids": ["01978c7e-5f5e-7b30-8f4c-0d6f3a1c9d2e"]}}},
+            }
+        },
+    }
+}
+#: What FastAPI cannot read off ``watch_job``.
+EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "Events `queued`, `running` and `ended`, whose data is the job.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'id: queued-0-3\nevent: queued\ndata: {"status": "queued", "queue_position": 3}\n\n',
+            }
+        },
+    },
+    204: {"description": "The job has ended, and the client has seen it."},
+}
+LAST_EVENT_ID = {
+    "name": "Last-Event-ID",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The id of the last event that the client has seen.",
+    "example": "queued-0-3",
 }
 
 
@@ -170,4 +276,26 @@ class DocumentedAPI(FastAPI):
             schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
             schema.pop("$defs", None)
             schemas[model.__name__] = schema
+        _secure(document)
+        document["webhooks"] = webhooks(schemas)
         return document
+
+
+def _secure(document: dict[str, Any]) -> None:
+    """Tell of the keys that all under a version wants, where there are keys, and of their limits."""
+    document["components"]["securitySchemes"] = {
+        "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+        "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    limits = {
+        "RateLimit": _header("What the key may still use, where it is limited.", "string"),
+        "RateLimit-Policy": _header("Its limits.", "string"),
+    }
+    for path, operations in document["paths"].items():
+        if not path.startswith("/v1/"):
+            continue
+        for operation in operations.values():
+            # Nothing is wanted where no keys are set up.
+            operation["security"] = [{"bearer": []}, {"header": []}, {}]
+            for response in operation["responses"].values():
+                response.setdefault("headers", {}).update(limits)

@@ -22,7 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.fields import find_problems
 from api.schemas import FieldProblem, Problem
 from tidegate.errors import (
+    DeadlineUnreachable,
     DeliveryNotFound,
+    IdempotencyKeyReused,
     ImageCorrupt,
     ImageTooLarge,
     InternalError,
@@ -34,23 +36,32 @@ from tidegate.errors import (
     ModelNotFound,
     NoModelsYet,
     QueueFull,
+    RateLimited,
     RequestError,
+    ShuttingDown,
     StoreUnavailable,
+    ThrottledError,
     TidegateError,
+    Unauthorized,
     UnavailableError,
     UnsupportedFormat,
+    UploadsFull,
+    UploadTimeout,
     UrlNotAllowed,
 )
 from tidegate.store import translate
 
 log = structlog.get_logger(__name__)
 
+#: Where a request's state keeps headers that an error must carry too.
+HEADERS_STATE = "quota_headers"
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 #: Without a registered type a problem is told apart by its ``code``, and its title is the phrase of its status.
 #: Source: RFC 9457, section 4.2.1.
 NO_TYPE = "about:blank"
 #: Source: draft-ietf-httpapi-ratelimit-headers, "Problem Types".
 REDUCED_CAPACITY = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 #: When to come back where nothing better is known, in seconds.
 DEFAULT_RETRY_SECONDS = 5
@@ -88,10 +99,18 @@ KINDS: Mapping[type[TidegateError], Kind] = {
     JobNotFound: _NOT_FOUND,
     JobFinished: Kind(409, "Conflict"),
     DeliveryNotFound: _NOT_FOUND,
+    Unauthorized: Kind(401, "Unauthorized"),
+    ThrottledError: Kind(429, "Too Many Requests"),
+    RateLimited: Kind(429, "Quota Exceeded", QUOTA_EXCEEDED),
+    IdempotencyKeyReused: _UNPROCESSABLE,
+    UploadTimeout: Kind(408, "Request Timeout"),
     UrlNotAllowed: _UNPROCESSABLE,
     UnavailableError: _REDUCED_CAPACITY,
     QueueFull: _REDUCED_CAPACITY,
+    DeadlineUnreachable: _REDUCED_CAPACITY,
+    UploadsFull: _REDUCED_CAPACITY,
     NoModelsYet: _REDUCED_CAPACITY,
+    ShuttingDown: _REDUCED_CAPACITY,
     StoreUnavailable: _REDUCED_CAPACITY,
     InternalError: _BUG,
 }
@@ -114,22 +133,32 @@ def problem_response(error: TidegateError) -> Response:
     kind = kind_of(type(error))
     if kind is _BUG:
         error = InternalError("Something went wrong here; it is logged and not your fault.")
-    headers = {}
-    if kind is _REDUCED_CAPACITY:
-        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds or DEFAULT_RETRY_SECONDS)))
+    return _render(problem_of(error), headers=_headers(kind, error))
+
+
+def problem_of(error: TidegateError) -> Problem:
+    """The body that tells of an error."""
     problems = error.problems if isinstance(error, InvalidField) else ()
-    return _render(kind, error.code, str(error), problems=problems, headers=headers)
+    policies = error.policies if isinstance(error, RateLimited) else ()
+    return _problem(kind_of(type(error)), error.code, str(error), problems=problems, policies=policies)
 
 
-def _render(
-    kind: Kind,
-    code: str,
-    detail: str,
-    *,
-    problems: Sequence[tuple[str, str]] = (),
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    problem = Problem(
+def _headers(kind: Kind, error: TidegateError) -> dict[str, str]:
+    headers = {}
+    if kind is _REDUCED_CAPACITY or isinstance(error, RateLimited):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_seconds or DEFAULT_RETRY_SECONDS)))
+    if isinstance(error, Unauthorized):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, UploadTimeout):
+        # What is left of the body would be taken for the next request.
+        headers["Connection"] = "close"
+    return headers
+
+
+def _problem(
+    kind: Kind, code: str, detail: str, *, problems: Sequence[tuple[str, str]] = (), policies: Sequence[str] = ()
+) -> Problem:
+    return Problem(
         type=kind.type,
         title=kind.title,
         status=kind.status,
@@ -140,10 +169,13 @@ def _render(
             for pointer, text in problems[:MAX_FIELD_PROBLEMS]
         ]
         or None,
+        violated_policies=list(policies) or None,
     )
-    return Response(
-        problem.model_dump_json(exclude_none=True), kind.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE
-    )
+
+
+def _render(problem: Problem, *, headers: Mapping[str, str] | None = None) -> Response:
+    body = problem.model_dump_json(exclude_none=True, by_alias=True)
+    return Response(body, problem.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def _cut(text: str, max_bytes: int) -> str:
@@ -169,7 +201,9 @@ async def _tell_ours(request: Request, error: Exception) -> Response:
     else:
         level = log.warning if isinstance(error, UnavailableError) else log.info
         level("request.refused", reason=str(error), **facts)
-    return problem_response(error)
+    response = problem_response(error)
+    response.headers.update(getattr(request.state, HEADERS_STATE, {}))
+    return response
 
 
 async def _tell_redis(request: Request, error: Exception) -> Response:
@@ -188,14 +222,14 @@ async def _tell_framework(request: Request, error: Exception) -> Response:
     title, code, detail = _FRAMEWORK_REFUSALS.get(error.status_code, _FRAMEWORK_REFUSALS[400])
     status = error.status_code if error.status_code in _FRAMEWORK_REFUSALS else 400
     log.info("request.refused", code=code, status=status, route=_route(request.scope), reason=detail)
-    return _render(Kind(status, title), code, detail, headers=error.headers)
+    return _render(_problem(Kind(status, title), code, detail), headers=error.headers)
 
 
 async def _tell_nobody(request: Request, error: Exception) -> Response:
     """The client has gone; whatever is answered is dropped by the server."""
     del error
     log.info("request.abandoned", route=_route(request.scope))
-    return _render(_BAD_REQUEST, "invalid_request", "The client closed the connection.")
+    return problem_response(InvalidRequest("The client closed the connection."))
 
 
 def _route(scope: Scope) -> str:

@@ -66,6 +66,10 @@ class Intake:
             self._committing = asyncio.create_task(self._commit_all(), name="intake")
         return await admission
 
+    async def submit_all(self, jobs: Sequence[NewJob]) -> list[Admission]:
+        """Accept jobs in their order, in as few groups as they fit in; else as :meth:`submit`."""
+        return await asyncio.gather(*map(self.submit, jobs))
+
     async def aclose(self) -> None:
         """Wait until all that was submitted is committed and its tickets are out, or have failed to go."""
         if self._committing is not None:

@@ -10,7 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from api.fields import find_problems
 from tidegate.errors import InvalidField
+from tidegate.formats import ImageLimits
 from tidegate.jobs import NewJob
+from tidegate.outbound.rules import MAX_URL_CHARACTERS
+from tidegate.regions import MAX_REGIONS, Box
 
 #: The longest that a job may take from its submission to its end, in seconds: a day.
 MAX_EXPIRES_SECONDS = 86_400
@@ -19,7 +22,14 @@ MAX_METADATA_BYTES = 4096
 #: Longest name of a model.
 MAX_NAME_CHARACTERS = 255
 
+#: The ends of a job that a webhook can tell of.
+WebhookEvent = Literal["job.succeeded", "job.failed", "job.canceled", "job.expired"]
+
 _REFUSAL = "Some options are not right."
+
+#: Bounded, since what is stored must fit into 64 bits; whether it lies in the image is judged by ``check_regions``.
+PixelEdge = Annotated[int, Field(ge=0, le=ImageLimits.max_side)]
+PixelBox = Annotated[list[PixelEdge], Field(min_length=4, max_length=4)]
 
 
 class JobOptions(BaseModel):
@@ -40,6 +50,12 @@ class JobOptions(BaseModel):
         description=f"How many classes are named, best first; at most all, {NewJob.top_k} by default.",
         examples=[3],
     )
+    regions: Annotated[list[PixelBox], Field(min_length=1, max_length=MAX_REGIONS)] | None = Field(
+        None,
+        description="Boxes [left, top, right, bottom] in pixels of the upright image, right and bottom excluded; each "
+        "is classified on its own, and the answer keeps their order. By default the whole image is.",
+        examples=[[[40, 20, 264, 244], [300, 0, 524, 224]]],
+    )
     priority: Literal["high", "normal", "low"] = Field("normal", description="Which jobs of the model go first.")
     expires_in: Annotated[int, Field(ge=1, le=MAX_EXPIRES_SECONDS)] | None = Field(
         None, description="Seconds after which the job ends unanswered; by default never.", examples=[3600]
@@ -49,6 +65,22 @@ class JobOptions(BaseModel):
         description=f"Strings by name, given back with the job; at most {MAX_METADATA_BYTES} bytes of JSON.",
         examples=[{"order": "4711"}],
     )
+
+    webhook_url: Annotated[str, Field(min_length=1, max_length=MAX_URL_CHARACTERS)] | None = Field(
+        None,
+        description="Where the job is sent when it has ended, signed as Standard Webhooks has it.",
+        examples=["https://example.com/hooks/tidegate"],
+    )
+    webhook_events: Annotated[list[WebhookEvent], Field(min_length=1)] | None = Field(
+        None, description="The ends of which the webhook tells; by default all.", examples=[["job.succeeded"]]
+    )
+
+    @property
+    def boxes(self) -> tuple[Box, ...] | None:
+        """The regions as a job has them; None for the whole image."""
+        if self.regions is None:
+            return None
+        return tuple((left, top, right, bottom) for left, top, right, bottom in self.regions)
 
     @field_validator("metadata")
     @classmethod
@@ -75,7 +107,9 @@ def options_from_json(fields: Mapping[str, Any]) -> JobOptions:
 
 
 def options_from_text(pairs: Iterable[tuple[str, str]]) -> JobOptions:
-    """Options out of a query or the parts of a form, where everything is text and ``metadata`` is JSON.
+    """Options out of a query or the parts of a form, where everything is text.
+
+    There ``metadata`` and ``regions`` are JSON, and ``webhook_events`` a comma list.
 
     Raises:
         InvalidField: naming every field that is wrong, or given twice.
@@ -86,20 +120,28 @@ def options_from_text(pairs: Iterable[tuple[str, str]]) -> JobOptions:
             pointer = f"#/{name}" if name in JobOptions.model_fields else "#"
             raise InvalidField(_REFUSAL, problems=((pointer, "It is given more than once."),))
         fields[name] = text
-    if "metadata" in fields:
-        fields["metadata"] = _metadata(fields["metadata"])
+    for name, hint in _JSON_HINTS.items():
+        if name in fields:
+            fields[name] = _json(name, fields[name], hint)
+    if "webhook_events" in fields:
+        fields["webhook_events"] = fields["webhook_events"].split(",")
     try:
         return JobOptions.model_validate(fields)
     except ValidationError as error:
         raise _refuse(error) from error
 
 
-def _metadata(text: str) -> Any:
+_JSON_HINTS = {
+    "metadata": 'Metadata must be a JSON object of strings, such as {"order": "4711"}.',
+    "regions": "Regions must be a JSON array of boxes, such as [[0, 0, 224, 224]].",
+}
+
+
+def _json(name: str, text: str, hint: str) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        problem = ("#/metadata", 'Metadata must be a JSON object of strings, such as {"order": "4711"}.')
-        raise InvalidField(_REFUSAL, problems=(problem,)) from error
+        raise InvalidField(_REFUSAL, problems=((f"#/{name}", hint),)) from error
 
 
 def _refuse(error: ValidationError) -> InvalidField:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from tidegate.catalogue import ModelEntry, ModelState
-from tidegate.documents import Document, moment
+from tidegate.documents import Document, Job, moment
 from tidegate.webhooks.deliveries import Delivery, DeliveryState
 
 
@@ -63,6 +63,7 @@ class Model(Document):
         description="`ready`; `unavailable` for now, its jobs wait; or `broken`, which is no classifier we can serve."
     )
     reason: str | None = Field(None, description="Why it is not ready.")
+    notice: str | None = Field(None, description="What its answers lack though it is ready, such as class names.")
     versions: list[str] = Field(description="The versions that Triton serves, oldest first.", examples=[["1"]])
     classes: int = Field(description="How many classes it tells apart; 0 where it was never ready.", ge=0)
     batch_limit: int = Field(description="Most images in one call; 0 where it was never ready.", ge=0)
@@ -78,6 +79,20 @@ class ModelList(Document):
     """All models, by name."""
 
     models: list[Model]
+
+
+class JobList(Document):
+    """A page of jobs."""
+
+    jobs: list[Job]
+    next: str | None = Field(None, description="The `cursor` of the next page; null on the last.")
+
+
+class JobLookup(Document):
+    """Jobs that were asked for by their ids."""
+
+    jobs: list[Job] = Field(description="Those that there are, in the order in which they were asked for.")
+    missing: list[str] = Field(description="Ids of which there is no job that this caller may see.")
 
 
 class Health(Document):
@@ -103,9 +118,27 @@ class FieldProblem(Document):
 class Problem(Document):
     """Why a request was refused. Source: RFC 9457."""
 
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
     type: str = Field(description="A URI that names the kind of problem.", examples=["about:blank"])
     title: str = Field(description="The kind of problem in words.", examples=["Not Found"])
     status: int = Field(description="The HTTP status.", examples=[404])
     detail: str = Field(description="What happened this time, for people.")
     code: str = Field(description="Stable, snake_case; what programs match on.", examples=["job_not_found"])
     errors: list[FieldProblem] | None = Field(None, description="The fields that are wrong, for `invalid_field`.")
+    violated_policies: list[str] | None = Field(
+        None, alias="violated-policies", description="The limits that were reached, for `rate_limited`."
+    )
+
+
+class SubmittedImage(Document):
+    """What became of one image of many."""
+
+    job: Job | None = Field(None, description="Its job, when it was accepted.")
+    problem: Problem | None = Field(None, description="Why there is none, when it was not.")
+
+
+class SubmittedBatch(Document):
+    """What became of many images, in their order."""
+
+    jobs: list[SubmittedImage]

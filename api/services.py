@@ -8,10 +8,16 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
+import anyio
+import redis.asyncio
 from anyio import to_thread
 from fastapi import Depends, Request
+from redis.exceptions import RedisError
 
 from api.cancellation import end_task
+from api.destinations import Destinations
+from api.drain import Drain
+from api.gate import Gate
 from api.intake import Intake
 from api.models import KnownModels
 from api.uploads import UploadReader
@@ -19,7 +25,13 @@ from api.waiters import Waiters
 from tidegate.ledger import AsyncLedger
 from tidegate.settings import Settings
 from tidegate.store import connect_async
+from tidegate.store_advice import warn_about_async
 from tidegate.tickets import TicketOffice
+
+#: Threads that hash large images at the same time, without the interpreter.
+HASHING_THREADS = 2
+#: How often a Redis that cannot be reached is tried, to look at its settings.
+STORE_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,11 @@ class Services:
     models: KnownModels
     intake: Intake
     uploads: UploadReader
+    destinations: Destinations
     waiters: Waiters
+    drain: Drain
+    gate: Gate
+    hashing: anyio.CapacityLimiter
 
 
 @asynccontextmanager
@@ -46,16 +62,33 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         intake = Intake(ledger, office)
         stack.push_async_callback(intake.aclose)
         waiters = Waiters(client, ledger)
-        listening = asyncio.create_task(waiters.listen(), name="waiters")
-        stack.push_async_callback(end_task, listening)
+        for work in (waiters.listen(), waiters.reread(), _warn_about_store(client)):
+            stack.push_async_callback(end_task, asyncio.create_task(work))
+        drain = Drain(settings.api_drain_seconds, then=waiters.hurry)
+        stack.enter_context(drain.listening())
+        gate = Gate(settings)
+        gate.announce()
         yield Services(
             settings=settings,
             ledger=ledger,
             models=KnownModels(client, settings),
             intake=intake,
             uploads=UploadReader(settings),
+            destinations=Destinations(settings),
             waiters=waiters,
+            drain=drain,
+            gate=gate,
+            hashing=anyio.CapacityLimiter(HASHING_THREADS),
         )
+
+
+async def _warn_about_store(client: redis.asyncio.Redis) -> None:
+    """Look at the settings of Redis once, when it can first be reached."""
+    while True:
+        try:
+            return await warn_about_async(client)
+        except RedisError:
+            await asyncio.sleep(STORE_LOOK_SECONDS)
 
 
 async def _services_of(request: Request) -> Services:

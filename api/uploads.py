@@ -1,26 +1,27 @@
 """A submission in any of its three forms, read and checked: the image's bytes and the options beside it.
 
 ``multipart/form-data`` has the image as the part ``image`` and the options as other parts; JSON has it as base64
-in the field ``image``; any other accepted body is the image itself, with the options in the query. What the image
-is declared to be counts for nothing: its first bytes tell.
+in the field ``image``, or tells in ``image_url`` where it is to be fetched from; any other accepted body is the image
+itself, with the options in the query. What the image is declared to be counts for nothing: its first bytes tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 
 import anyio
 import orjson
 from anyio import to_thread
-from starlette.datastructures import UploadFile
+from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from api.base64_text import decode_base64
 from api.options import JobOptions, options_from_json, options_from_text
-from tidegate.errors import InvalidField, InvalidRequest, UnsupportedFormat
-from tidegate.formats import ImageLimits, check_encoded
+from tidegate.errors import InvalidField, InvalidRequest, RequestError, UnsupportedFormat
+from tidegate.formats import ImageLimits, check_encoded, declared_size
+from tidegate.regions import check_regions
 from tidegate.settings import Settings
 
 #: A body of JSON that is larger is parsed and decoded in a thread; below, it takes less time than the way there.
@@ -31,20 +32,42 @@ PARSING_THREADS = 1
 #: Parts of a form beside the image, and bytes in one of them: metadata is the largest.
 MAX_FORM_FIELDS = 16
 MAX_FORM_FIELD_BYTES = 16 * 1024
+#: Images in one form of many.
+MAX_BATCH_IMAGES = 1000
 #: Bytes of a body that are neither image nor base64: options, boundaries, names.
 BODY_SLACK_BYTES = 64 * 1024
 
 _FORMS = (
     "Send the image as its plain bytes (image/* or application/octet-stream), as the part 'image' of "
-    "multipart/form-data, or in base64 as the field 'image' of application/json."
+    "multipart/form-data, in base64 as the field 'image' of application/json, or its URL as the field 'image_url'."
 )
 
 
 @dataclass(frozen=True)
 class Upload:
-    """A submission that can be read: the encoded image, and what is asked for."""
+    """A submission that can be read: the encoded image, and what is asked for.
+
+    Attributes:
+        image: empty where there is an ``image_url``.
+        options: beside the image.
+        image_url: where the image is, as the client wrote it; not judged yet.
+    """
 
     image: bytes
+    options: JobOptions
+    image_url: str | None = None
+
+
+@dataclass(frozen=True)
+class Uploads:
+    """Many images with the same options.
+
+    Attributes:
+        each: in their order; where an image is not acceptable, why.
+        options: of all of them.
+    """
+
+    each: list[Upload | RequestError]
     options: JobOptions
 
 
@@ -66,17 +89,50 @@ class UploadReader:
 
         Raises:
             InvalidRequest: the body cannot be read in that form.
-            InvalidField: an option is wrong, or the image is missing.
+            InvalidField: an option is wrong, or the image is missing, or a region reaches beyond it.
             InvalidBase64, ImageTooLarge, ImageCorrupt, UnsupportedFormat: the image is not acceptable.
         """
         upload = await self._reader_for(request)(request)
-        check_encoded(upload.image, self._limits)
+        self._check(upload)
         return upload
 
-    def _reader_for(self, request: Request) -> Callable[[Request], Awaitable[Upload]]:
+    async def read_many(self, request: Request) -> Uploads:
+        """Read a form with many parts ``image``.
+
+        Raises:
+            InvalidRequest: the body cannot be read, or has no image in it, or too many.
+            InvalidField: an option is wrong.
+            UnsupportedFormat: it is no form.
+        """
+        self._refuse_encodings(request)
+        if _media_type(request) != "multipart/form-data":
+            raise UnsupportedFormat("Many images come as the parts 'image' of one multipart/form-data.")
+        async with _form_of(request, max_images=MAX_BATCH_IMAGES) as form:
+            parts = form.multi_items()
+            options = options_from_text(_texts(parts))
+            return Uploads([self._checked(Upload(image, options)) for image in await _images(parts)], options)
+
+    def _checked(self, upload: Upload) -> Upload | RequestError:
+        try:
+            self._check(upload)
+        except RequestError as error:
+            return error
+        return upload
+
+    def _check(self, upload: Upload) -> None:
+        if upload.image_url is None:
+            check_encoded(upload.image, self._limits)
+        if upload.options.boxes is not None:
+            check_regions(upload.options.boxes, _upright_sizes(upload.image), max_pixels=self._limits.max_pixels)
+
+    @staticmethod
+    def _refuse_encodings(request: Request) -> None:
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise UnsupportedFormat("A body with a Content-Encoding is not accepted: images are compressed already.")
-        media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def _reader_for(self, request: Request) -> Callable[[Request], Awaitable[Upload]]:
+        self._refuse_encodings(request)
+        media_type = _media_type(request)
         if media_type == "multipart/form-data":
             return self._read_form
         if media_type == "application/json" or media_type.endswith("+json"):
@@ -105,38 +161,75 @@ class UploadReader:
             ) from error
         if not isinstance(document, dict):
             raise InvalidRequest("The body must be a JSON object.")
-        image = document.pop("image", None)
+        image, image_url = document.pop("image", None), document.pop("image_url", None)
         options = options_from_json(document)
+        if isinstance(image_url, str) and image is None:
+            return Upload(b"", options, image_url)
+        if image_url is not None:
+            problem = ("#/image_url", "The URL must be a string, and there must be no image beside it.")
+            raise InvalidField("It is not clear which image is meant.", problems=(problem,))
         if not isinstance(image, str):
             problem = ("#/image", "The image must be a string: base64, or a data URI.")
             raise InvalidField("The image is missing.", problems=(problem,))
         return Upload(decode_base64(image, max_bytes=self._limits.max_bytes), options)
 
     async def _read_form(self, request: Request) -> Upload:
-        _refuse_query(request)
-        try:
-            async with request.form(
-                max_files=1, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FORM_FIELD_BYTES
-            ) as form:
-                return await _from_parts(form.multi_items())
-        except UnicodeError as error:
-            # Texts are decoded by the charset that the request declares, which may be any codec Python has.
-            raise InvalidRequest("The form cannot be decoded.") from error
+        async with _form_of(request, max_images=1) as form:
+            parts = form.multi_items()
+            options = options_from_text(_texts(parts))
+            images = await _images(parts)
+            if len(images) > 1:
+                raise InvalidRequest(_ONE_IMAGE)
+            return Upload(images[0], options)
 
 
-async def _from_parts(parts: Sequence[tuple[str, UploadFile | str]]) -> Upload:
-    """The submission out of a form's parts; its files are gone once the request is."""
-    images = [part for name, part in parts if name == "image"]
+_ONE_IMAGE = "The form must have exactly one part 'image'."
+
+
+def _media_type(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+@asynccontextmanager
+async def _form_of(request: Request, *, max_images: int) -> AsyncIterator[FormData]:
+    """The parts of a form; its files are gone once the block is left."""
+    _refuse_query(request)
+    try:
+        async with request.form(
+            max_files=max_images, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FORM_FIELD_BYTES
+        ) as form:
+            yield form
+    except UnicodeError as error:
+        # Texts are decoded by the charset that the request declares, which may be any codec Python has.
+        raise InvalidRequest("The form cannot be decoded.") from error
+
+
+def _upright_sizes(image: bytes) -> list[tuple[int, int]]:
+    """Width and height that the upright image may have; whether it lies on its side only a decoder knows."""
+    size = declared_size(image)
+    return [] if size is None else [size, size[::-1]]
+
+
+def _texts(parts: Sequence[tuple[str, UploadFile | str]]) -> list[tuple[str, str]]:
+    """The options; refuses files that are none of the images."""
     texts = [(name, part) for name, part in parts if name != "image" and isinstance(part, str)]
-    if len(images) + len(texts) < len(parts):
+    if len(texts) + sum(name == "image" for name, _ in parts) < len(parts):
         raise InvalidRequest("A part other than 'image' is a file.")
-    options = options_from_text(texts)
-    if len(images) != 1:
-        raise InvalidRequest("The form must have exactly one part 'image'.")
-    if isinstance(images[0], str):
+    return texts
+
+
+async def _images(parts: Sequence[tuple[str, UploadFile | str]]) -> list[bytes]:
+    """The bytes of the images, in their order; at least one."""
+    images = [part for name, part in parts if name == "image"]
+    if not images:
+        raise InvalidRequest("The form has no part 'image'.")
+    files = [part for part in images if not isinstance(part, str)]
+    if len(files) < len(images):
+        if len(images) > 1:
+            raise InvalidRequest(_ONE_IMAGE)
         problem = ("#/image", "The part must be a file: its Content-Disposition needs a filename.")
         raise InvalidField("The image is not a file.", problems=(problem,))
-    return Upload(await images[0].read(), options)
+    return [await file.read() for file in files]
 
 
 async def _body(request: Request) -> bytes:

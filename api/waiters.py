@@ -1,13 +1,14 @@
-"""Who waits for the end of which job: one Redis subscription a process, however many wait.
+"""Who waits for news of which job: one Redis subscription a process, however many wait.
 
-The ledger publishes the ids of ended jobs on one channel. A message that is missed, say while the connection is
-renewed, costs nobody an answer: all who wait look again after every subscription, and every few seconds anyhow.
+The ledger publishes the ids of jobs that were taken up and of jobs that ended. A message that is missed, say while the
+connection is renewed, costs nobody an answer: all who wait look again after every subscription, and every few seconds
+one pass over all of their jobs finds what was not told.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,32 +17,98 @@ import structlog
 from redis.exceptions import RedisError
 
 from api.deadline import store_deadline
-from tidegate.jobs import JobRecord
+from tidegate.commands import Place
+from tidegate.errors import StoreUnavailable
+from tidegate.jobs import JobRecord, State
 from tidegate.ledger import AsyncLedger
 
 log = structlog.get_logger(__name__)
 
-#: How often whoever waits looks at the job itself, in case that its message was lost.
+#: How often the jobs of those who wait are looked at, in case that a message was lost.
 REREAD_SECONDS = 5.0
+#: Jobs that are looked at in one round trip.
+REREAD_JOBS = 200
 #: After so long without a word the connection is asked whether it lives, and given up if it says nothing.
 SILENCE_SECONDS = 5.0
 #: Pause before the next try to subscribe, while Redis cannot be reached.
 RECONNECT_SECONDS = 0.5
 
 
+class Watch:
+    """One who waits for news of one job.
+
+    Attributes:
+        of_progress: it wants to know of every change, not of the end alone.
+        place: of the job while it waits, as it was last told; kept for those who want to know of every change.
+    """
+
+    __slots__ = ("_news", "_waiting", "of_progress", "place")
+
+    def __init__(self, *, of_progress: bool) -> None:
+        self.of_progress = of_progress
+        self.place: Place | None = None
+        self._news = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def tell(self) -> None:
+        """There is news."""
+        self._news = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def wait(self, *, until: float) -> bool:
+        """Wait for news that came since the last call; False when there was none until then, on the loop's clock."""
+        if not self._news:
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_future()
+            alarm = loop.call_at(until, _give_up, self._waiting)
+            try:
+                await self._waiting
+            finally:
+                alarm.cancel()
+                self._waiting = None
+        told, self._news = self._news, False
+        return told
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
 class Waiters:
-    """Wakes those who wait for jobs. :meth:`listen` runs as long as the process serves."""
+    """Wakes those who wait for jobs. :meth:`listen` and :meth:`reread` run as long as the process serves."""
 
     def __init__(self, client: redis.asyncio.Redis, ledger: AsyncLedger) -> None:
         self._client = client
         self._ledger = ledger
-        self._channel = ledger.commands.ended_channel
-        self._events: dict[str, set[asyncio.Event]] = {}
+        self._ended_channel = ledger.commands.ended_channel
+        self._started_channel = ledger.commands.started_channel
+        self._watches: dict[str, set[Watch]] = {}
+        self.hurried = False
 
     @property
     def count(self) -> int:
         """How many wait now."""
-        return sum(len(events) for events in self._events.values())
+        return sum(len(watches) for watches in self._watches.values())
+
+    def hurry(self) -> None:
+        """Answer everybody with what is known by now, from now on: the process is about to end."""
+        self.hurried = True
+        self._wake(list(self._watches))
+
+    @contextmanager
+    def watching(self, job_id: str, *, of_progress: bool = False) -> Iterator[Watch]:
+        """Be told of the job while the block runs. What is read within it misses nothing."""
+        watch = Watch(of_progress=of_progress)
+        self._watches.setdefault(job_id, set()).add(watch)
+        try:
+            yield watch
+        finally:
+            watches = self._watches[job_id]
+            watches.discard(watch)
+            if not watches:
+                del self._watches[job_id]
 
     async def wait_for_end(self, job_id: str, *, until: float) -> JobRecord | None:
         """The job once it has ended, or as it stands when the wait is over; None when there is none.
@@ -55,42 +122,68 @@ class Waiters:
         """
         loop = asyncio.get_running_loop()
         # Registered before the job is read: an end between the two is not missed.
-        with self._registered(job_id) as ended:
+        with self.watching(job_id) as watch:
             while True:
-                ended.clear()
                 async with store_deadline(self._ledger.commands.settings):
-                    record = await self._ledger.get(job_id)
-                left = until - loop.time()
-                if record is None or record.state.terminal or left <= 0:
-                    return record
-                try:
-                    async with asyncio.timeout(min(left, REREAD_SECONDS)):
-                        await ended.wait()
-                except TimeoutError:
-                    continue
+                    (record,) = await self._ledger.get_many([job_id])
+                    if record is None or record.state.terminal:
+                        return record
+                    if self.hurried or loop.time() >= until:
+                        return await self._ledger.placed(record)
+                await watch.wait(until=until)
 
-    @contextmanager
-    def _registered(self, job_id: str) -> Iterator[asyncio.Event]:
-        event = asyncio.Event()
-        self._events.setdefault(job_id, set()).add(event)
-        try:
-            yield event
-        finally:
-            events = self._events[job_id]
-            events.discard(event)
-            if not events:
-                del self._events[job_id]
+    async def read(self, job_id: str) -> JobRecord | None:
+        """The job as it stands, with its place.
+
+        Raises:
+            StoreUnavailable: Redis does not answer.
+        """
+        async with store_deadline(self._ledger.commands.settings):
+            return await self._ledger.get(job_id)
 
     async def listen(self) -> None:
         """Subscribe, wake whoever is meant, and subscribe again after every outage; ends by cancellation."""
         while True:
             try:
                 async with self._client.pubsub() as pubsub:
-                    await pubsub.subscribe(self._channel)
+                    await pubsub.subscribe(self._ended_channel, self._started_channel)
                     await self._deliver(pubsub)
             except RedisError as error:
                 log.warning("waiters.disconnected", reason=type(error).__name__, waiting=self.count)
             await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def reread(self) -> None:
+        """Look at all jobs that anybody waits for, again and again; ends by cancellation."""
+        while True:
+            await asyncio.sleep(REREAD_SECONDS)
+            job_ids = list(self._watches)
+            try:
+                for start in range(0, len(job_ids), REREAD_JOBS):
+                    await self._look_at(job_ids[start : start + REREAD_JOBS])
+            except StoreUnavailable as error:
+                log.warning("waiters.not_reread", reason=str(error), waiting=self.count)
+
+    async def _look_at(self, job_ids: list[str]) -> None:
+        async with store_deadline(self._ledger.commands.settings):
+            states = await self._ledger.states(job_ids)
+        self._wake([job_id for job_id in job_ids if (state := states[job_id]) is None or state.terminal])
+        self._wake([job_id for job_id in job_ids if states[job_id] is State.RUNNING], of_progress=True)
+        queued = [
+            job_id
+            for job_id in job_ids
+            if states[job_id] is State.QUEUED and any(watch.of_progress for watch in self._watches.get(job_id, ()))
+        ]
+        if queued:
+            async with store_deadline(self._ledger.commands.settings):
+                places = await self._ledger.run(self._ledger.commands.places(queued))
+            for job_id, place in zip(queued, places, strict=True):
+                self._tell_place(job_id, place)
+
+    def _tell_place(self, job_id: str, place: Place | None) -> None:
+        for watch in self._watches.get(job_id, ()):
+            if place is not None and place != watch.place:
+                watch.place = place
+                watch.tell()
 
     async def _deliver(self, pubsub: Any) -> None:
         """Until the connection has nothing to say, not even when asked."""
@@ -105,11 +198,14 @@ class Waiters:
                 await pubsub.ping()
             elif message["type"] == "subscribe":
                 # The client library also subscribes anew by itself; what was said meanwhile is lost.
-                self._wake(list(self._events))
+                self._wake(list(self._watches))
             elif message["type"] == "message":
-                self._wake(message["data"].decode().split())
+                started = message["channel"].decode() == self._started_channel
+                self._wake(message["data"].decode().split(), of_progress=started)
 
-    def _wake(self, job_ids: list[str]) -> None:
+    def _wake(self, job_ids: Iterable[str], *, of_progress: bool = False) -> None:
+        """Tell who waits for these jobs; with ``of_progress`` only those who want to know of every change."""
         for job_id in job_ids:
-            for event in self._events.get(job_id, ()):
-                event.set()
+            for watch in self._watches.get(job_id, ()):
+                if watch.of_progress or not of_progress:
+                    watch.tell()

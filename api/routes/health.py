@@ -8,7 +8,7 @@ from api.deadline import store_deadline
 from api.documentation import problems
 from api.schemas import Health, Model, Readiness
 from api.services import ServicesOfApp
-from tidegate.errors import NoModelsYet, StoreUnavailable
+from tidegate.errors import NoModelsYet, ShuttingDown, StoreUnavailable
 
 router = APIRouter(tags=["health"])
 
@@ -19,9 +19,11 @@ async def check_health() -> Health:
     return Health()
 
 
-@router.get("/readyz", operation_id="check_readiness", responses=problems(NoModelsYet, StoreUnavailable))
+@router.get("/readyz", operation_id="check_readiness", responses=problems(NoModelsYet, ShuttingDown, StoreUnavailable))
 async def check_readiness(services: ServicesOfApp) -> Readiness:
     """Jobs can be accepted: Redis answers, and there is a model that runs now or did before."""
+    if services.drain.begun:
+        raise ShuttingDown("This replica is about to stop.")
     async with store_deadline(services.settings):
         await services.ledger.ping()
         entries = (await services.models.all()).values()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -21,10 +20,11 @@ from api.app import create_app
 from api.services import Services
 from tests.integration.ledger_probe import success
 from tests.integration.server_process import ServerProcess, free_ports
+from tests.integration.workers import environment
 from tidegate.catalogue import ModelEntry, ModelState, write_catalogue
 from tidegate.jobs import State
 from tidegate.ledger import Ledger
-from tidegate.settings import PREFIX, Settings
+from tidegate.settings import Settings
 from tidegate.store import connect
 
 #: One transparent pixel.
@@ -97,11 +97,8 @@ class ApiServer(ServerProcess):
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         (port,) = free_ports(1)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        for name in settings.model_fields_set:
-            environ[PREFIX + name.upper()] = str(getattr(settings, name))
         command = [sys.executable, "-W", "error", "-m", "uvicorn", "--factory", "api.app:create_app"]
-        super().__init__([*command, "--port", str(port)], log=folder / "api.log", environ=environ)
+        super().__init__([*command, "--port", str(port)], log=folder / "api.log", environ=environment(settings))
         self.url = f"http://127.0.0.1:{port}"
 
     def is_ready(self) -> bool:

@@ -148,7 +148,7 @@ async def test_a_job_tells_its_result(api: httpx.AsyncClient, ledger: Ledger) ->
     assert "retry-after" not in response.headers
     job = response.json()
     assert job["status"] == "succeeded"
-    assert job["result"] == {"predictions": RESULT}
+    assert job["result"] == {"predictions": [{**found, "score": None} for found in RESULT], "regions": None}
     assert job["batch"] == {"id": RUN["batch_id"], "size": RUN["batch_size"]}
     assert job["model_version"] == RUN["model_version"]
     assert job["timings"]["infer_ms"] == RUN["infer_ms"]

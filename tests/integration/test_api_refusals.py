@@ -75,7 +75,7 @@ JSON_REFUSALS: dict[str, tuple[Any, int, str]] = {
     "image an object": ('{"image": {}}', 422, "invalid_field"),
     "image a URL": (f'{{"image": "https://{SECRET}"}}', 422, "invalid_base64"),
     "image empty": ('{"image": ""}', 422, "invalid_base64"),
-    "image_url": ('{"image_url": "https://example.com/a.png"}', 422, "invalid_field"),
+    "image_url a number": ('{"image_url": 5}', 422, "invalid_field"),
     "unknown field": (json.dumps({"image": PNG_BASE64, SECRET: SECRET}), 422, "invalid_field"),
     "wrong priority": (json.dumps({"image": PNG_BASE64, "priority": 11}), 422, "invalid_field"),
     "huge number": ('{"image": "x", "top_k": ' + "9" * 400 + "}", 400, "invalid_request"),
@@ -222,7 +222,7 @@ async def test_a_wrong_wait_is_refused(api: httpx.AsyncClient, query: str) -> No
     ("method", "path", "status"),
     [
         ("GET", "/", 404),
-        ("GET", "/v1/jobs", 405),
+        ("PUT", "/v1/jobs", 405),
         ("PUT", "/v1/jobs/x", 405),
         ("POST", "/v1/jobs/", 404),
         ("GET", "/v1/models/", 404),

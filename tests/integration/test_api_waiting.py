@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ import redis
 from structlog.testing import capture_logs
 
 from api import waiters as waiters_module
+from api.cancellation import end_task
 from api.waiters import Waiters
 from tests.integration.api_client import PNG, eventually, ready_model, report, run_job, services_of, serving
 from tests.integration.ledger_probe import LedgerProbe
@@ -127,7 +129,9 @@ async def test_many_waiters_share_one_subscription(
     waiting = [asyncio.create_task(api.get(place, params={"wait": 30})) for place in places * 2]
     await eventually(lambda: services_of(api).waiters.count == len(waiting))
     assert subscribers(redis_client, settings) == 1
-    assert len(redis_client.pubsub_channels(f"{settings.key_prefix}*")) == 1
+    channels = {f"{settings.key_prefix}{name}" for name in ("ended", "started")}
+    found: Any = redis_client.pubsub_channels(f"{settings.key_prefix}*")
+    assert {channel.decode() for channel in found} == channels
     for place in places:
         run_job(ledger, place.rpartition("/")[2])
     async with asyncio.timeout(4 * AT_ONCE):
@@ -162,20 +166,20 @@ async def test_an_end_between_the_reading_and_the_waiting_is_not_missed(
     """The job ends at the very moment at which it was read as unfinished, and its waiter is woken all the same."""
     await eventually(lambda: subscribers(redis_client, settings) == 1)
     (ticket,) = probe.accept()
-    read = listening.waiters._ledger.get
+    read = listening.waiters._ledger.get_many
     reads = 0
 
-    async def read_then_end(job_id: str) -> object:
+    async def read_then_end(job_ids: list[str]) -> object:
         nonlocal reads
         reads += 1
-        record = await read(job_id)
+        records = await read(job_ids)
         if reads == 1:
-            run_job(ledger, job_id)
+            run_job(ledger, job_ids[0])
             # The message is there before anybody waits for it.
             await asyncio.sleep(0.1)
-        return record
+        return records
 
-    listening.waiters._ledger.get = read_then_end  # type: ignore[method-assign, assignment]
+    listening.waiters._ledger.get_many = read_then_end  # type: ignore[method-assign, assignment]
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(AT_ONCE):
         record = await listening.waiters.wait_for_end(ticket.job_id, until=loop.time() + 30)
@@ -195,7 +199,7 @@ async def test_nothing_is_left_of_those_who_have_waited(listening: Listening, pr
     broken_off.cancel()
     await asyncio.wait({broken_off})
     assert listening.waiters.count == 0
-    assert listening.waiters._events == {}
+    assert listening.waiters._watches == {}
 
 
 async def test_a_lost_message_is_made_up_for(
@@ -206,6 +210,7 @@ async def test_a_lost_message_is_made_up_for(
     (ticket,) = probe.accept()
     client = connect_async(settings)
     deaf = Waiters(client, AsyncLedger(client, settings))
+    rereading = asyncio.create_task(deaf.reread())
     waiting = asyncio.create_task(deaf.wait_for_end(ticket.job_id, until=asyncio.get_running_loop().time() + 30))
     await eventually(lambda: deaf.count == 1)
     run_job(ledger, ticket.job_id)
@@ -213,6 +218,7 @@ async def test_a_lost_message_is_made_up_for(
         record = await waiting
     assert record is not None
     assert record.state is State.SUCCEEDED
+    await end_task(rereading)
     await client.aclose()
 
 
@@ -264,8 +270,8 @@ async def test_a_silent_connection_is_given_up(
         async with serving(settings):
             await eventually(lambda: subscribers(client, settings) == 1)
             await asyncio.sleep(0.5)
-            assert lines == []
+            assert [line for line in lines if line["event"].startswith("waiters.")] == []
             own_redis.pause()
-            await eventually(lambda: [line for line in lines if line["reason"] == "silence"])
+            await eventually(lambda: [line for line in lines if line.get("reason") == "silence"])
             own_redis.resume()
             await eventually(lambda: subscribers(client, settings) == 1)

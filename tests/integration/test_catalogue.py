@@ -113,3 +113,11 @@ def test_catalogue_without_redis_is_an_outage(clean_environment: None) -> None:
             write_catalogue(client, nowhere, [READY])
     with pytest.raises(StoreUnavailable):
         asyncio.run(read_async(nowhere))
+
+
+def test_entry_of_another_release_is_passed_over(redis_client: redis.Redis, settings: Settings) -> None:
+    """A state that this release does not know, or no document at all, hides one model and not the others."""
+    write_catalogue(redis_client, settings, [READY])
+    redis_client.hset(catalogue_key(settings), "new", '{"name": "new", "state": "warming"}')
+    redis_client.hset(catalogue_key(settings), "odd", "{")
+    assert read_catalogue(redis_client, settings) == {"cats": READY}

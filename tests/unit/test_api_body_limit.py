@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 
 import httpx
@@ -9,18 +10,21 @@ import pytest
 from fastapi import FastAPI, Request
 
 from api.body_limit import BodyLimit
+from api.body_room import BodyRoom, let_go_of_body
 from api.errors import install_handlers
 
 pytestmark = pytest.mark.anyio
 
 LIMIT = 1000
+#: Of the process, for all bodies at a time.
+ROOM = 2500
 
 
 @pytest.fixture
 def app() -> FastAPI:
     """An application that reads whatever it is sent, and one route that does not."""
     app = FastAPI()
-    app.add_middleware(BodyLimit, max_bytes=LIMIT)
+    app.add_middleware(BodyLimit, max_bytes=LIMIT, room=BodyRoom(ROOM), timeout_seconds=0.5)
     install_handlers(app)
 
     @app.post("/read")
@@ -106,3 +110,50 @@ async def test_a_body_without_an_end_is_not_read_on(client: httpx.AsyncClient) -
 async def test_a_route_that_reads_nothing_refuses_nothing(client: httpx.AsyncClient) -> None:
     """The cap is on what is taken into memory, not on what a client says."""
     assert (await client.post("/ignore", content=b"x" * 2 * LIMIT)).json() == "ignored"
+
+
+def pending(size: int) -> AsyncIterator[bytes]:
+    """A body that begins, and then stays away."""
+
+    async def begin() -> AsyncIterator[bytes]:
+        yield b"x" * size
+        await asyncio.sleep(30)
+
+    return begin()
+
+
+async def test_a_body_that_does_not_arrive_is_given_up(client: httpx.AsyncClient) -> None:
+    """After its time it is refused as a problem, and the connection is to be closed."""
+    response = await client.post("/read", content=pending(1))
+    assert (response.status_code, response.json()["code"]) == (408, "upload_timeout")
+    assert response.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("body", [b"x" * LIMIT, None], ids=["declared", "in chunks"])
+async def test_bodies_beyond_the_room_of_the_process_are_put_off(client: httpx.AsyncClient, body: bytes | None) -> None:
+    """While others have the room a body is refused with a time to come back; when they are done it is taken."""
+    slow = [asyncio.create_task(client.post("/read", content=pending(LIMIT))) for _ in range(2)]
+    await asyncio.sleep(0.1)
+    refused = await client.post("/read", content=body or chunks(LIMIT))
+    assert (refused.status_code, refused.json()["code"]) == (503, "uploads_full")
+    assert refused.headers["retry-after"] == "1"
+    assert (await client.post("/read", content=b"x" * 400)).status_code == 200
+    await asyncio.gather(*slow)
+    assert (await client.post("/read", content=body or chunks(LIMIT))).json() == LIMIT
+
+
+async def test_who_lets_go_of_its_body_gives_its_room_away(app: FastAPI, client: httpx.AsyncClient) -> None:
+    """A request that waits on for something else holds nobody up."""
+    hold = asyncio.Event()
+
+    @app.post("/hold")
+    async def hold_on(request: Request) -> None:
+        await request.body()
+        let_go_of_body(request.scope)
+        await hold.wait()
+
+    holding = [asyncio.create_task(client.post("/hold", content=b"x" * LIMIT)) for _ in range(5)]
+    await asyncio.sleep(0.1)
+    assert (await client.post("/read", content=b"x" * LIMIT)).json() == LIMIT
+    hold.set()
+    assert {response.status_code for response in await asyncio.gather(*holding)} == {200}

@@ -9,7 +9,7 @@ import pytest
 
 from api.app import create_app
 from api.errors import KINDS, PROBLEM_MEDIA_TYPE
-from api.options import options_from_json
+from api.options import JobOptions, options_from_json
 from api.schemas import Problem
 from tidegate.settings import Settings
 
@@ -43,8 +43,14 @@ def test_operations_have_names_that_methods_of_a_client_would_have(document: dic
     """A verb and a noun each, and stable."""
     assert {operation["operationId"] for operation in operations(document)} == {
         "submit_job",
+        "submit_jobs",
+        "list_jobs",
+        "get_jobs",
+        "watch_job",
         "get_job",
         "cancel_job",
+        "list_deliveries",
+        "redeliver_webhook",
         "list_models",
         "get_model",
         "check_health",
@@ -90,11 +96,11 @@ def test_a_submission_is_documented_in_its_three_forms(document: dict[str, Any])
         "application/octet-stream",
         "image/*",
     ]
-    options = {"model", "version", "top_k", "priority", "expires_in", "metadata"}
+    options = set(JobOptions.model_fields)
     assert {parameter["name"] for parameter in submit["parameters"] if parameter["in"] == "query"} == options
-    for form in ("multipart/form-data", "application/json"):
+    for form, images in (("multipart/form-data", {"image"}), ("application/json", {"image", "image_url"})):
         schema = submit["requestBody"]["content"][form]["schema"]
-        assert set(schema["properties"]) == {"image", *options}
+        assert set(schema["properties"]) == images | options
         assert schema["additionalProperties"] is False
 
 
@@ -102,4 +108,6 @@ def test_the_examples_of_a_submission_are_accepted(document: dict[str, Any]) -> 
     """Whoever pastes one gets no refusal for its options."""
     content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
     for example in content["application/json"]["examples"].values():
-        options_from_json({name: value for name, value in example["value"].items() if name != "image"})
+        options_from_json(
+            {name: value for name, value in example["value"].items() if name not in ("image", "image_url")}
+        )

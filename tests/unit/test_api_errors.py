@@ -25,6 +25,7 @@ from tidegate.errors import (
     RequestError,
     SettingsError,
     StoreUnavailable,
+    ThrottledError,
     TidegateError,
     UnavailableError,
     WorkerLost,
@@ -60,7 +61,7 @@ def test_no_error_that_happens_elsewhere_is_mapped() -> None:
 def test_the_status_says_whose_fault_it_is(error: type[TidegateError]) -> None:
     """4xx for what the caller must change, 503 for what passes, 500 for a bug."""
     status = KINDS[error].status
-    if issubclass(error, RequestError):
+    if issubclass(error, RequestError | ThrottledError):
         assert 400 <= status < 500
     elif issubclass(error, UnavailableError):
         assert status == 503

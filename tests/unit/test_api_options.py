@@ -36,8 +36,9 @@ def test_text_and_json_mean_the_same() -> None:
         "priority": "high",
         "expires_in": 60,
         "metadata": {"order": "4711"},
+        "regions": [[0, 0, 8, 8], [4, 4, 8, 8]],
     }
-    pairs = [(name, json.dumps(value) if name == "metadata" else str(value)) for name, value in asked.items()]
+    pairs = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in asked.items()]
     assert options_from_text(pairs) == options_from_json(asked) == JobOptions.model_validate(asked)
 
 
@@ -70,6 +71,16 @@ def test_priorities_are_those_of_jobs() -> None:
         ("expires_in", 86_401),
         ("expires_in", 1e400),
         ("expires_in", 10**40),
+        ("regions", []),
+        ("regions", [[0, 0, 8]]),
+        ("regions", [[0, 0, 8, 8, 8]]),
+        ("regions", [[0, 0, 8, 8.5]]),
+        ("regions", [[0, 0, 8, "8"]]),
+        ("regions", [[-1, 0, 8, 8]]),
+        ("regions", [[0, 0, 8, 10**40]]),
+        ("regions", [[0, 0, 8, 8]] * 65),
+        ("regions", [0, 0, 8, 8]),
+        ("regions", "[[0, 0, 8, 8]]"),
         ("metadata", []),
         ("metadata", None),
         ("metadata", {"n": 1}),
@@ -94,6 +105,8 @@ def test_a_wrong_value_is_refused_by_the_name_of_its_field(name: str, value: Any
         ("top_k", "1e2"),
         ("top_k", "9" * 5000),
         ("expires_in", "86401"),
+        ("regions", "0,0,8,8"),
+        ("regions", "[[0, 0, 8]]"),
         ("metadata", "{"),
         ("metadata", "[]"),
         ("metadata", '{"n": NaN}'),
@@ -122,7 +135,7 @@ def test_a_field_given_twice_is_refused() -> None:
     assert pointers(refusal) == ["#/top_k"]
 
 
-@pytest.mark.parametrize("name", ["image_url", "webhook_url", "topk", SECRET])
+@pytest.mark.parametrize("name", ["image_url", "webhook", "topk", SECRET])
 def test_an_unknown_field_is_refused_and_the_known_ones_are_told(name: str) -> None:
     """A misspelt option does not become a default; and its name, the client's own text, is not repeated."""
     with pytest.raises(InvalidField) as refusal:

@@ -15,7 +15,7 @@ from tidegate.jobs import JobRecord, State
 CREATED_MS = 1_764_440_000_123
 URL = "/v1/jobs/j"
 RUN = {"batch_id": "b", "batch_size": 8, "model_version": "1", "preprocess_ms": 4.0, "infer_ms": 15.2}
-PREDICTION = {"class_id": 967, "class_name": "espresso", "logit": 9.87, "probability": 0.95}
+PREDICTION = {"class_id": 967, "class_name": "espresso", "logit": 9.87, "probability": 0.95, "score": None}
 
 
 def shown(**fields: Any) -> dict[str, Any]:
@@ -37,6 +37,8 @@ def test_a_queued_job_has_a_place_and_no_result() -> None:
         "expires_at": None,
         "attempts": 0,
         "queue_position": 3,
+        "estimated_start_at": None,
+        "cached": False,
         "result": None,
         "error": None,
         "metadata": {},
@@ -60,7 +62,7 @@ def test_a_job_that_succeeded_tells_all_of_its_run() -> None:
     )
     assert job["status"] == "succeeded"
     assert job["model_version"] == "1"
-    assert job["result"] == {"predictions": [PREDICTION]}
+    assert job["result"] == {"predictions": [PREDICTION], "regions": None}
     assert job["metadata"] == {"order": "4711"}
     assert job["timings"] == {"queued_ms": 3.0, "preprocess_ms": 4.0, "infer_ms": 15.2, "total_ms": 25.0}
     assert job["batch"] == {"id": "b", "size": 8}
@@ -85,7 +87,22 @@ def test_a_version_that_was_asked_for_is_told_before_it_answers() -> None:
 
 def test_an_empty_result_is_a_result() -> None:
     """A job that succeeded never looks as if it had not."""
-    assert shown(state=State.SUCCEEDED, result=[])["result"] == {"predictions": []}
+    assert shown(state=State.SUCCEEDED, result=[])["result"] == {"predictions": [], "regions": None}
+
+
+def test_regions_are_told_in_their_order() -> None:
+    """A job with regions has the predictions of each beside its box, and none of the whole image."""
+    boxes = [[0, 0, 8, 8], [4, 4, 8, 8]]
+    result = [{"box": box, "predictions": [{**PREDICTION, "class_id": index}]} for index, box in enumerate(boxes)]
+    job = shown(state=State.SUCCEEDED, options={"regions": boxes}, result=result)
+    assert job["result"] == {"predictions": [], "regions": result}
+
+
+def test_a_raw_score_is_told() -> None:
+    """A model that does not say what its scores are still has them shown."""
+    job = shown(state=State.SUCCEEDED, result=[{"class_id": 3, "class_name": None, "score": 1.5}])
+    (answer,) = job["result"]["predictions"]
+    assert answer == {"class_id": 3, "class_name": None, "logit": None, "probability": None, "score": 1.5}
 
 
 @pytest.mark.parametrize("missing", ["class_name", "logit", "probability"])

@@ -191,7 +191,7 @@ def test_no_password_has_a_default() -> None:
     assert {f"{name}=" for name, _ in used} <= set(example)
 
 
-@pytest.mark.parametrize("service", ["api", "worker", "webhooks", "flower"])
+@pytest.mark.parametrize("service", ["api", "worker", "outbound", "flower"])
 def test_settings_of_a_service_are_settings_of_tidegate(service: str) -> None:
     """A misspelt variable would keep the container from starting."""
     ours = {name for name in SERVICES[service]["environment"] if name.startswith(PREFIX)}
@@ -213,7 +213,7 @@ def test_service_runs_without_privileges(service: str) -> None:
         assert definition["user"]
 
 
-@pytest.mark.parametrize("service", ["worker", "webhooks"])
+@pytest.mark.parametrize("service", ["worker", "outbound"])
 def test_worker_command_exists(service: str) -> None:
     """``celery -A worker.app worker`` takes the options it is given, and so does its health check."""
     command, check = command_of(service), health_command_of(service)

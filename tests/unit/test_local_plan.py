@@ -35,7 +35,7 @@ def parts_by_name(ground: Ground, options: StackOptions | None = None) -> dict[s
 
 def test_plan_has_every_part_and_those_that_others_need_first(ground: Ground) -> None:
     """Redis and Triton come before the workers, and those before what a person looks at."""
-    assert list(parts_by_name(ground)) == ["redis", "triton", "worker-1", "webhooks", "api", "flower"]
+    assert list(parts_by_name(ground)) == ["redis", "triton", "worker-1", "outbound", "api", "flower"]
 
 
 @pytest.mark.parametrize("left_out", PartName)
@@ -58,7 +58,7 @@ def test_plan_numbers_the_workers(ground: Ground) -> None:
 def test_plan_tells_every_part_of_ours_where_redis_and_triton_are(ground: Ground) -> None:
     """Workers, API and Flower get this stack's addresses, whatever the shell has set."""
     addresses = {"TIDEGATE_REDIS_URL": "redis://127.0.0.1:6001/0", "TIDEGATE_TRITON_URL": "127.0.0.1:6002"}
-    for name in ("worker-1", "webhooks", "api", "flower"):
+    for name in ("worker-1", "outbound", "api", "flower"):
         assert addresses.items() <= parts_by_name(ground)[name].environ.items()
 
 

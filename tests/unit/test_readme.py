@@ -15,7 +15,8 @@ def settings_table() -> str:
     """The table of settings, as README shows it."""
     rows = ["| variable | default | what |", "|---|---|---|"]
     for name, field in Settings.model_fields.items():
-        default = "" if field.default is None else str(field.default)
+        value = field.get_default(call_default_factory=True)
+        default = "" if value is None or value == {} else str(value)
         rows.append(f"| `{PREFIX}{name.upper()}` | {f'`{default}`' if default else ''} | {field.description} |")
     return "\n".join(rows) + "\n"
 

@@ -13,7 +13,7 @@ class PartName(enum.StrEnum):
     REDIS = "redis"
     TRITON = "triton"
     WORKER = "worker"
-    WEBHOOKS = "webhooks"
+    OUTBOUND = "outbound"
     API = "api"
     FLOWER = "flower"
 

@@ -14,14 +14,16 @@ from tidegate.local.ports import LOOPBACK
 from tidegate.local.readiness import ModelReported, ModelServed, NodeAnswers, PageAnswers, RedisAnswers
 from tidegate.local.redis import find_redis_server, redis_command
 from tidegate.local.triton import triton_command, triton_environment
+from tidegate.outgoing import FETCHES, WEBHOOKS
 from tidegate.settings import Settings
 
 API_DRAIN_SECONDS = 5
 """How long the API lets requests in flight go on, long polls too; less than its grace."""
 SHORT_GRACE_SECONDS = 15.0
 NODE_HOST = "localhost"
-OUTGOING_QUEUES = "webhooks,fetch"
+OUTBOUND_QUEUES = f"{WEBHOOKS.queue},{FETCHES.queue}"
 """What goes out to hosts that clients named, and so runs in threads, apart from the batches."""
+OUTBOUND_THREADS = 16
 TRITON_HTTP = "triton-http"
 TRITON_METRICS = "triton-metrics"
 
@@ -52,7 +54,10 @@ class Ground:
     @property
     def environ(self) -> dict[str, str]:
         """What a ``celery -A worker.app`` or ``tidegate`` started by hand needs to join this stack."""
-        return {"TIDEGATE_REDIS_URL": self.settings.redis_url, "TIDEGATE_TRITON_URL": self.settings.triton_url}
+        environ = {"TIDEGATE_REDIS_URL": self.settings.redis_url, "TIDEGATE_TRITON_URL": self.settings.triton_url}
+        if self.settings.webhook_secret is not None:
+            environ["TIDEGATE_WEBHOOK_SECRET"] = self.settings.webhook_secret.get_secret_value()
+        return environ
 
     @property
     def part_environ(self) -> dict[str, str]:
@@ -91,7 +96,7 @@ def plan_parts(options: StackOptions, ground: Ground) -> tuple[Part, ...]:
         PartName.REDIS: lambda: [_redis(ground)],
         PartName.TRITON: lambda: [_triton(ground)],
         PartName.WORKER: lambda: [_worker(number, options, ground) for number in range(1, options.workers + 1)],
-        PartName.WEBHOOKS: lambda: [_webhooks(ground)],
+        PartName.OUTBOUND: lambda: [_outbound(ground)],
         PartName.API: lambda: [_api(options, ground)],
         PartName.FLOWER: lambda: [_flower(ground)],
     }
@@ -126,7 +131,6 @@ def _triton(ground: Ground) -> Part:
                 metrics_port=ports[TRITON_METRICS],
             )
         ),
-        # ONNX Runtime would report its use to its maker, and leave a file in /tmp for that.
         environ=triton_environment(os.environ),
         tier=Tier.GROUND,
         grace_seconds=SHORT_GRACE_SECONDS,
@@ -148,8 +152,10 @@ def _worker(number: int, options: StackOptions, ground: Ground) -> Part:
     )
 
 
-def _webhooks(ground: Ground) -> Part:
-    return _celery_worker("webhooks", ["--queues", OUTGOING_QUEUES, "--pool", "threads"], ground)
+def _outbound(ground: Ground) -> Part:
+    threads = str(OUTBOUND_THREADS)
+    arguments = ["--queues", OUTBOUND_QUEUES, "--pool", "threads", "--concurrency", threads]
+    return _celery_worker("outbound", arguments, ground)
 
 
 def _celery_worker(name: str, arguments: list[str], ground: Ground, *, ready: tuple[Probe, ...] = ()) -> Part:

@@ -19,7 +19,8 @@ from tidegate.local.readiness import await_ready
 from tidegate.local.status import describe
 from tidegate.local.supervise import Supervisor
 from tidegate.local.triton import prepare_backends
-from tidegate.settings import load_settings
+from tidegate.settings import Settings, load_settings
+from tidegate.webhooks.signing import new_secret
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,20 @@ def _prepare(options: StackOptions, workspace: Path) -> Ground:
         if options.model_repository is None:
             efficientnet_lite0.build(resource("model_repository"))
     return Ground(
-        settings=load_settings(**_addresses(ports)),
+        settings=_settings(ports),
         ports=ports,
         model_repository=options.model_repository or resource("model_repository"),
         data_dir=data_dir,
         backends_dir=backends_dir,
     )
+
+
+def _settings(ports: Mapping[str, int]) -> Settings:
+    """The environment's, with this stack's addresses, and a secret for webhooks where there is none."""
+    settings = load_settings(**_addresses(ports))
+    if settings.webhook_secret is None:
+        settings = load_settings(**_addresses(ports), webhook_secret=new_secret())
+    return settings
 
 
 def _claim_ports(options: StackOptions) -> dict[str, int]:

@@ -78,7 +78,7 @@ def find_triton() -> TritonWheel:
         MissingPart: wrong platform, glibc too old, a package not installed, no stub for this version of Python,
             or a Python without a shared library.
     """
-    _require_platform()
+    require_platform()
     package = _package_folder("pytriton")
     _package_folder("onnxruntime")
     wheel = TritonWheel(package / "tritonserver", package.parent / "nvidia_pytriton.libs")
@@ -87,7 +87,7 @@ def find_triton() -> TritonWheel:
             f"the embedded Triton runs no models in Python {sys.version_info.major}.{sys.version_info.minor}; "
             "use Python 3.11 or 3.12"
         )
-    _libpython_folder()
+    libpython_folder()
     return wheel
 
 
@@ -181,13 +181,18 @@ def triton_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         **environ,
         "PATH": _joined(programs, environ.get("PATH")),
-        "LD_LIBRARY_PATH": _joined(wheel.libraries, _libpython_folder(), environ.get("LD_LIBRARY_PATH")),
+        "LD_LIBRARY_PATH": _joined(wheel.libraries, libpython_folder(), environ.get("LD_LIBRARY_PATH")),
         # ONNX Runtime would write a telemetry session into the folder for temporary files.
         "ORT_DISABLE_TELEMETRY": "1",
     }
 
 
-def _require_platform() -> None:
+def require_platform() -> None:
+    """Make sure that the wheel's programs run on this system at all.
+
+    Raises:
+        MissingPart: another platform, or a C library that is too old.
+    """
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         raise MissingPart(
             f"the embedded Triton runs on Linux x86-64 and arm64, not on {sys.platform} {platform.machine()}; "
@@ -209,8 +214,12 @@ def _package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _libpython_folder() -> Path:
-    """Where the shared library of the running Python lies; the stub is linked against it."""
+def libpython_folder() -> Path:
+    """Where the shared library of the running Python lies; the stub is linked against it.
+
+    Raises:
+        MissingPart: this Python has none.
+    """
     name = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
     libdir, multiarch = sysconfig.get_config_vars("LIBDIR", "MULTIARCH")
     # Debian keeps it in the folder of the architecture; a Python that was moved remembers where it was built.

@@ -1,0 +1,48 @@
+"""The body of a request for many jobs at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import orjson
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from api.fields import find_problems
+from tidegate.errors import InvalidField, InvalidRequest
+from tidegate.jobs import is_job_id
+
+MAX_LOOKUP_JOBS = 1000
+#: Largest such body: an id takes 36 bytes.
+MAX_LOOKUP_BYTES = 64 * MAX_LOOKUP_JOBS
+
+
+class Lookup(BaseModel):
+    """Which jobs are wanted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    ids: Annotated[list[str], Field(min_length=1, max_length=MAX_LOOKUP_JOBS, description="Ids of jobs.")]
+
+
+async def read_job_ids(request: Request) -> list[str]:
+    """The ids in the body, each once, in their order.
+
+    Raises:
+        InvalidRequest: the body is no JSON object.
+        InvalidField: it has no ids, or too many, or some are none.
+    """
+    try:
+        document = orjson.loads(await request.body())
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest("The body is no JSON: broken, too deep, or with a text out of range.") from error
+    if not isinstance(document, dict):
+        raise InvalidRequest("The body must be a JSON object.")
+    try:
+        ids = Lookup.model_validate(document, strict=True).ids
+    except ValidationError as error:
+        problems = find_problems(error.errors(include_input=False), known=["ids"])
+        raise InvalidField("The ids are not right.", problems=problems) from error
+    if not all(map(is_job_id, ids)):
+        raise InvalidField("The ids are not right.", problems=(("#/ids", "Each must be the id of a job."),))
+    return list(dict.fromkeys(ids))
