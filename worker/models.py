@@ -59,6 +59,12 @@ class ModelQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is u
                     consumer.cancel_task_queue(queue)
         self._apply(self._catalogue)
 
+    def stop(self, consumer: Any) -> None:
+        """Before the worker drains: the pop that is under way would take one of the tickets that are given back."""
+        channel = consumer.task_consumer.channel if consumer.connection and consumer.task_consumer else None
+        if isinstance(channel, Channel):
+            channel.finish_poll()
+
     def register_with_event_loop(self, consumer: Any, hub: Any) -> None:
         """Ask at once, and then at the settings' pace."""
         del consumer
@@ -107,7 +113,12 @@ class ModelQueues(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is u
                 self._leave(name)
         self._catalogue = mine
         self._set_prefetch(mine)
-        self._pool.set_models(mine, on_outage=self._on_outage)
+        self._pool.set_models(mine, on_outage=self._on_outage, take_no_more=self._take_no_more)
+
+    def _take_no_more(self) -> None:
+        consumer = self._consumer.task_consumer
+        if consumer is not None and isinstance(consumer.channel, Channel):
+            consumer.channel.take_no_more()
 
     def _consume(self, model: str) -> None:
         for queue in queues_of(model):

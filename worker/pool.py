@@ -93,6 +93,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._running_chores: set[RunningChore] = set()
         self._catalogue: Mapping[str, ModelEntry] = {}
         self._on_outage: Callable[[str], None] = lambda _model: None
+        self._take_no_more: Callable[[], None] = lambda: None
         self._hub: Any = None
         self._dispatch_is_due = False
         self._drain = Drain(self._settings.drain_seconds, give_up=self._give_back_running)
@@ -122,7 +123,9 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         if not (args and args[0] == CLASSIFY_TASK):
             return self._pool.apply_async(target, args, kwargs, **options)
         held = HeldRequest.from_options(job_id=args[1], options=options)
-        if held.job_id in self._running_jobs or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
+        if self._drain.begun:
+            held.given_back()
+        elif held.job_id in self._running_jobs or not self._buffer.add(held.model, held, now_seconds=time.monotonic()):
             held.skipped()
         self._schedule_dispatch()
         return held
@@ -151,6 +154,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
     def on_close(self) -> None:
         """A warm shutdown begins: nothing new is begun, and what waits here goes back to its queues at once."""
         self._drain.begin()
+        self._take_no_more()
         for model in self._buffer.models():
             self.pause(model)
         super().on_close()
@@ -192,10 +196,17 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._chores.append(RunningChore(chore, then))
         self._schedule_dispatch()
 
-    def set_models(self, catalogue: Mapping[str, ModelEntry], *, on_outage: Callable[[str], None]) -> None:
-        """Tell which models there are, and whom to tell when one stops answering."""
+    def set_models(
+        self,
+        catalogue: Mapping[str, ModelEntry],
+        *,
+        on_outage: Callable[[str], None],
+        take_no_more: Callable[[], None],
+    ) -> None:
+        """Tell which models there are, whom to tell when one stops answering, and how to stop taking tickets."""
         self._catalogue = catalogue
         self._on_outage = on_outage
+        self._take_no_more = take_no_more
         self._buffer.set_limits({name: entry.batch_limit for name, entry in catalogue.items() if entry.ready})
         for name, entry in catalogue.items():
             if not entry.ready:
@@ -365,5 +376,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
     def _maintain(self) -> None:
         """Look after the children; a worker that cannot keep any alive ends, and is seen to."""
+        # There may be more of them: an operator or the autoscaler adds some without a word.
+        self._schedule_dispatch()
         if not self._children.maintain() and not self._drain.begun:
             worker_state.should_terminate = EX_FAILURE

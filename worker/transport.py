@@ -21,6 +21,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from queue import Empty
 from typing import Any
 
@@ -109,8 +110,8 @@ def _queue_of(message: Any) -> str:
 class QueuesWithRoom(round_robin_cycle):  # type: ignore[misc]  # kombu is untyped
     """The queues of the next blocking pop, in turns: those whose window has room.
 
-    A pop that leaves queues out must end when one of them has room again, so it also waits for a list of its own,
-    which only this channel pushes to.
+    A pop must end early when a queue that it leaves out has room again, or when nothing more is to be taken, so it also
+    waits for a list of its own, which only this channel pushes to.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -124,7 +125,7 @@ class QueuesWithRoom(round_robin_cycle):  # type: ignore[misc]  # kombu is untyp
         queues: list[str] = super().consume(n)
         chosen = [queue for queue in queues if self._channel.qos.room_for(queue) > 0]
         self.left_out = set(queues).difference(chosen)
-        return [self.wake_list, *chosen] if self.left_out and chosen else chosen
+        return [self.wake_list, *chosen] if chosen else chosen
 
 
 class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
@@ -132,6 +133,7 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
 
     ack_emulation = False
     _in_poll: Any
+    _takes_no_more = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -147,6 +149,20 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
         if queue not in self._queue_cycle.left_out or not self._in_poll:
             return
         self._queue_cycle.left_out.clear()
+        self._end_pop()
+
+    def take_no_more(self) -> None:
+        """End the pop that is under way, and send no other.
+
+        Before tickets are given back: Redis would hand one to this very channel, where nobody reads it. What the
+        pop had taken by then is delivered as always.
+        """
+        self._takes_no_more = True
+        if self._in_poll and self._end_pop():
+            with suppress(Empty, *self.connection_errors):
+                self._brpop_read()
+
+    def _end_pop(self) -> bool:
         try:
             with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipeline:
                 pipeline.lpush(self._queue_cycle.wake_list, b"")
@@ -155,13 +171,15 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
         except self.connection_errors as error:
             # The pop ends by itself within its timeout, and the connection is told broken where it is read.
             logger.warning("transport.not_woken error=%s", type(error).__name__)
+            return False
+        return True
 
     def _brpop_start(self, timeout: float | None = None) -> None:
         """Like kombu's, but queue by queue: a priority orders the tickets of one queue, not those of others.
 
         Else whoever marks all its jobs as urgent would be served before everybody else, in whichever lane they wait.
         """
-        queues = self._queue_cycle.consume(len(self.active_queues))
+        queues = [] if self._takes_no_more else self._queue_cycle.consume(len(self.active_queues))
         if not queues:
             return
         keys = [self._q_for_pri(queue, step) for queue in queues for step in self.priority_steps]
@@ -195,6 +213,17 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
         finally:
             self._in_poll = None
             self._flush_brpop_reauth()
+
+    def finish_poll(self) -> None:
+        """Wait for the end of a pop that is under way, a second at most: what it brings must not lie in the socket."""
+        if not self._in_poll:
+            return
+        try:
+            self._brpop_read()
+        except Empty:
+            return
+        except self.connection_errors as error:
+            logger.warning("transport.poll_not_finished error=%s", type(error).__name__)
 
     def _deliver_more(self, key: bytes, queue: str) -> None:
         count = self.qos.room_for(queue)

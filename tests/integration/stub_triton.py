@@ -114,6 +114,7 @@ class StubTriton:
     """
 
     port: int = 0
+    host: str = "127.0.0.1"
     max_batch: int = 8
     models: tuple[str, ...] = (MODEL,)
     side: int = SIDE
@@ -134,14 +135,14 @@ class StubTriton:
     @property
     def url(self) -> str:
         """Its gRPC address, the same over all its lives."""
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def start(self) -> None:
         """Serve, also again."""
         options = [("grpc.max_receive_message_length", self.message_bytes)]
         self._server = grpc.server(ThreadPoolExecutor(max_workers=64), options=options, interceptors=[_Witness(self)])
         service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(_Service(self), self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self._server.add_insecure_port(f"{self.host}:{self.port}")
         self._server.start()
 
     def stop(self) -> None:

@@ -28,6 +28,13 @@ def rig(redis_program: Path, tmp_path: Path) -> Iterator[Rig]:
 
 
 @pytest.fixture
+def patient_rig(redis_program: Path, tmp_path: Path) -> Iterator[Rig]:
+    """The same, with 8 s to end: as long as it takes another worker to show what it got."""
+    with running_rig(tmp_path, drain_seconds=8, lease_seconds=10, infer_timeout_seconds=10, sweep_seconds=10) as rig:
+        yield rig
+
+
+@pytest.fixture
 def stuck(rig: Rig) -> Iterator[threading.Event]:
     """Holds every call to Triton back until it is set."""
     event = threading.Event()
@@ -81,17 +88,19 @@ def test_worker_that_must_end_at_once_gives_its_batch_back(
 
 
 def test_tickets_that_wait_go_back_before_the_batch_has_ended(rig: Rig, stuck: threading.Event) -> None:
-    """While a worker finishes its batch, others already run what it had fetched and not begun."""
+    """While a worker finishes its batch, others already run all that it had fetched and not begun."""
+    rig.settings = rig.settings.model_copy(update={"drain_seconds": 8})
     with ExitStack() as workers:
         first = workers.enter_context(rig.worker("w1"))
         rig.client.submit(MODEL, [image_of(1)])
         wait_until(lambda: rig.stub.calls, what="a running batch")
         rest = rig.client.submit(MODEL, [image_of(2)] * 12)
         wait_until(lambda: rig.client.redis.llen("tidegate.stub\x06\x163") == 0, what="all tickets fetched")
-        workers.enter_context(rig.worker("w2"))
+        second = workers.enter_context(rig.worker("w2"))
+        wait_until(lambda: "Started consuming" in second.log.read_text(), what="the other consuming")
         rig.stub.behaviour = answer
         first.send(signal.SIGTERM)
-        rig.client.wait_for_end(rest, seconds=2)
+        rig.client.wait_for_end(rest, seconds=5)
         assert first.running, "it has not ended yet"
 
 
@@ -113,6 +122,6 @@ def test_worker_ends_though_redis_is_frozen(rig: Rig, stuck: threading.Event) ->
         wait_until(lambda: rig.stub.calls, what="a running batch")
         rig.redis.pause()
         try:
-            assert tell(worker, signal.SIGTERM) < 15
+            assert tell(worker, signal.SIGTERM) < 20
         finally:
             rig.redis.resume()

@@ -282,6 +282,22 @@ def test_redis_trouble_loses_nothing(rig: Rig, fault: str) -> None:
     assert {job.state for job in jobs} == {State.SUCCEEDED}
 
 
+def test_worker_with_its_hands_full_survives_restarts_of_redis(rig: Rig) -> None:
+    """Batches linger, tickets were fetched and not begun, and the connection goes, again and again: all run."""
+    rig.settings = rig.settings.model_copy(update={"batch_linger_ms": 1500})
+    ids: list[str] = []
+    with rig.worker() as worker:
+        for round_number in range(4):
+            ids += rig.client.submit(MODEL, [image_of(1), image_of(2)])
+            time.sleep(0.3 * round_number)  # the fault comes before, in and after the linger
+            rig.redis.stop()
+            rig.redis.start()
+            ids += rig.client.submit(MODEL, [image_of(3), image_of(4)])
+            jobs = rig.client.wait_for_end(ids, seconds=15)
+        assert worker.running
+    assert classes_of(jobs) == [1, 2, 3, 4] * 4
+
+
 def _trouble(rig: Rig, fault: str) -> None:
     if fault == "restart_thrice":
         for _ in range(3):
