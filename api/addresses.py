@@ -8,10 +8,14 @@ from api.pacing import POLL_HINT_SECONDS
 from tidegate.documents import Job
 from tidegate.jobs import JobRecord
 
+#: Where jobs are.
+JOBS_PATH = "/v1/jobs"
+
 
 def job_path(request: Request, job_id: str) -> str:
     """The path of a job: a host would be wrong behind most proxies, but their prefix belongs to it."""
-    return request.url_for("get_job", job_id=job_id).path
+    # ``request.url_for`` would walk all routes for it, thrice a submission.
+    return f"{request.scope.get('root_path', '').rstrip('/')}{JOBS_PATH}/{job_id}"
 
 
 def show(request: Request, record: JobRecord) -> Job:

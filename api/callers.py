@@ -10,7 +10,7 @@ from fastapi import Depends, Request, Response
 
 from api.deadline import store_deadline
 from api.errors import HEADERS_STATE
-from api.services import Services, ServicesOfApp
+from api.services import Services, services_of
 from tidegate.errors import RateLimited
 from tidegate.settings import Settings
 from tidegate.usage import Usage, count_request
@@ -30,7 +30,14 @@ class Caller:
     tenant: str
 
 
-async def _caller_of(request: Request, response: Response, services: ServicesOfApp) -> Caller:
+async def caller_of(request: Request, response: Response) -> Caller:
+    """Who sends this request; counts it, and tells in the answer what is left.
+
+    Raises:
+        Unauthorized: it is nobody who may.
+        RateLimited: it has sent too many.
+    """
+    services = services_of(request)
     tenant = services.gate.tenant_of(request)
     if services.settings.key_requests or services.settings.key_open_jobs:
         await _count(tenant, request, response, services)
@@ -66,4 +73,4 @@ def quota_headers(usage: Usage, settings: Settings) -> dict[str, str]:
 
 
 #: A route's parameter of this type lets in whoever may call, and tells who it is.
-CallerOfRequest = Annotated[Caller, Depends(_caller_of)]
+CallerOfRequest = Annotated[Caller, Depends(caller_of)]

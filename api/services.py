@@ -91,9 +91,15 @@ async def _warn_about_store(client: redis.asyncio.Redis) -> None:
             await asyncio.sleep(STORE_LOOK_SECONDS)
 
 
-async def _services_of(request: Request) -> Services:
+def services_of(request: Request) -> Services:
+    """The services of the application that a request came to."""
     services: Services = request.app.state.services
     return services
+
+
+async def _services_of(request: Request) -> Services:
+    # Asynchronous, or FastAPI would run it in a thread.
+    return services_of(request)
 
 
 #: A route's parameter of this type is given the services.

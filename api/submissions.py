@@ -52,6 +52,7 @@ class Submission:
     """
 
     request: Request
+    services: Services
     caller: Caller
     idempotency_key: str | None
 
@@ -66,7 +67,7 @@ class Submission:
         return wants_fresh(self.request.headers.get("cache-control", ""))
 
 
-async def new_job(submission: Submission, services: Services, upload: Upload, model: ModelEntry) -> NewJob:
+async def new_job(submission: Submission, upload: Upload, model: ModelEntry) -> NewJob:
     """The job that a submission asks for.
 
     Raises:
@@ -74,12 +75,12 @@ async def new_job(submission: Submission, services: Services, upload: Upload, mo
         UrlNotAllowed: a URL leads where Tidegate does not go.
     """
     if len(upload.image) <= INLINE_HASH_BYTES:
-        return _new_job(submission, services, upload, model)
-    return await to_thread.run_sync(_new_job, submission, services, upload, model, limiter=services.hashing)
+        return _new_job(submission, upload, model)
+    return await to_thread.run_sync(_new_job, submission, upload, model, limiter=submission.services.hashing)
 
 
-def _new_job(submission: Submission, services: Services, upload: Upload, model: ModelEntry) -> NewJob:
-    options = upload.options
+def _new_job(submission: Submission, upload: Upload, model: ModelEntry) -> NewJob:
+    services, options = submission.services, upload.options
     if options.top_k is not None and options.top_k > model.classes:
         problem = ("#/top_k", f"The model {model.name} tells {model.classes} classes apart.")
         raise InvalidField("Some options are not right.", problems=(problem,))
@@ -100,8 +101,10 @@ def _new_job(submission: Submission, services: Services, upload: Upload, model: 
         tenant=tenant,
         idempotency=idempotency_of(key, upload) if key is not None else None,
     )
-    shares = services.settings.result_cache_seconds and not submission.fresh and job.image_at is None
-    return replace(job, answer_key=answer_key(job, model)) if shares else job
+    seconds = services.settings.result_cache_seconds
+    if not seconds or submission.fresh or job.image_at is not None:
+        return job
+    return replace(job, answer_key=answer_key(job, model, seconds=seconds))
 
 
 async def record_of(job: NewJob, admission: Admission, services: Services) -> JobRecord:

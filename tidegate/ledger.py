@@ -25,18 +25,22 @@ T = TypeVar("T")
 
 #: What follows ``common.lua`` in every script.
 SHARED_PARTS = ("lines", "outbox", "tenants", "same", "pace")
+#: What follows it in those that change no job: every call pays for what it does not need.
+READING_PARTS = ("tenants", "pace")
+READING_SCRIPTS = frozenset({"place", "list", "count"})
 
 
 def script_source(name: str) -> str:
     """The Lua text of a script, with what all scripts share before it."""
     folder = files("tidegate") / "lua"
-    return "\n".join((folder / f"{part}.lua").read_text() for part in ("common", *SHARED_PARTS, name))
+    parts = READING_PARTS if name in READING_SCRIPTS else SHARED_PARTS
+    return "\n".join((folder / f"{part}.lua").read_text() for part in ("common", *parts, name))
 
 
 def retention(settings: Settings) -> str:
     """What every script is told of how long things stay, and of lanes; see ``lua/common.lua``."""
     dead_letters = f"{settings.dead_letter_ttl_seconds} {settings.max_dead_letter_bytes}"
-    return f"{settings.result_ttl_seconds} {dead_letters} {settings.result_cache_seconds} {LANES}"
+    return f"{settings.result_ttl_seconds} {dead_letters} {LANES}"
 
 
 class _Reads:

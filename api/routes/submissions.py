@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from api.addresses import answer, job_path, show
 from api.body_room import let_go_of_body
-from api.callers import CallerOfRequest
+from api.callers import caller_of
 from api.deadline import store_deadline
 from api.disconnect import unless_gone
 from api.documentation import BATCH_SUBMISSION, POLL_HEADERS, SUBMISSION, SUBMISSION_HEADERS, problems
@@ -19,7 +19,7 @@ from api.errors import problem_of
 from api.idempotency import parse_idempotency_key
 from api.prefer import Preferences, parse_prefer
 from api.schemas import SubmittedBatch, SubmittedImage
-from api.services import Services, ServicesOfApp
+from api.services import Services, services_of
 from api.submissions import Submission, new_job, record_of
 from api.uploads import Upload
 from tidegate.catalogue import ModelEntry
@@ -51,8 +51,11 @@ log = structlog.get_logger(__name__)
 router = APIRouter(tags=["jobs"])
 
 
-async def _submission_of(request: Request, caller: CallerOfRequest) -> Submission:
-    return Submission(request, caller, parse_idempotency_key(request.headers.getlist("idempotency-key")))
+async def _submission_of(request: Request, response: Response) -> Submission:
+    # One dependency for all that a submission needs: FastAPI takes its time for each.
+    caller = await caller_of(request, response)
+    key = parse_idempotency_key(request.headers.getlist("idempotency-key"))
+    return Submission(request, services_of(request), caller, key)
 
 
 SubmissionOfRequest = Annotated[Submission, Depends(_submission_of)]
@@ -87,19 +90,18 @@ _REFUSALS_OF_ONE = (ImageCorrupt, IdempotencyKeyReused, QueueFull, DeadlineUnrea
     },
     openapi_extra=SUBMISSION,
 )
-async def submit_job(
-    request: Request, response: Response, services: ServicesOfApp, submission: SubmissionOfRequest
-) -> Job:
+async def submit_job(request: Request, response: Response, submission: SubmissionOfRequest) -> Job:
     """Submit one image to be classified: as plain bytes, as a part of a form, as base64 in JSON, or by its URL.
 
     The answer is a job, at once. With `Prefer: wait=N` it is held for up to N seconds, until the job has ended.
     """
     received = asyncio.get_running_loop().time()
+    services = submission.services
     preferences = parse_prefer(request.headers.getlist("prefer"))
     upload = await services.uploads.read(request)
     async with store_deadline(services.settings):
         model = await services.models.for_jobs(upload.options.model)
-        job = await new_job(submission, services, upload, model)
+        job = await new_job(submission, upload, model)
         admission = await services.intake.submit(job)
         record = await record_of(job, admission, services)
     _log_accepted(job, admission.verdict)
@@ -121,21 +123,17 @@ async def submit_job(
     responses=problems(*_REFUSALS),
     openapi_extra=BATCH_SUBMISSION,
 )
-async def submit_jobs(
-    request: Request, response: Response, services: ServicesOfApp, submission: SubmissionOfRequest
-) -> SubmittedBatch:
+async def submit_jobs(request: Request, response: Response, submission: SubmissionOfRequest) -> SubmittedBatch:
     """Submit many images in one form, with the same options for all.
 
     The answer has an item for each image, in their order: its job, or why there is none. One that cannot be accepted
     does not concern the others. Under an `Idempotency-Key` each image has the key to itself, by its place.
     """
+    services = submission.services
     uploads = await services.uploads.read_many(request)
     async with store_deadline(services.settings):
         model = await services.models.for_jobs(uploads.options.model)
-        made = [
-            await _made(submission.for_part(place), services, upload, model)
-            for place, upload in enumerate(uploads.each)
-        ]
+        made = [await _made(submission.for_part(place), upload, model) for place, upload in enumerate(uploads.each)]
         jobs = [job for job in made if isinstance(job, NewJob)]
         admitted = dict(zip((job.id for job in jobs), await services.intake.submit_all(jobs), strict=True))
         items = [await _item(request, services, job, admitted) for job in made]
@@ -144,11 +142,9 @@ async def submit_jobs(
     return SubmittedBatch(jobs=items)
 
 
-async def _made(
-    submission: Submission, services: Services, upload: Upload | TidegateError, model: ModelEntry
-) -> NewJob | TidegateError:
+async def _made(submission: Submission, upload: Upload | TidegateError, model: ModelEntry) -> NewJob | TidegateError:
     """The job of one image, or why there is none; what is wrong with all of them is raised."""
-    return upload if isinstance(upload, TidegateError) else await new_job(submission, services, upload, model)
+    return upload if isinstance(upload, TidegateError) else await new_job(submission, upload, model)
 
 
 async def _item(

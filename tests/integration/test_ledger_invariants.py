@@ -78,7 +78,6 @@ class LedgerMachine(RuleBasedStateMachine):
                 "key_prefix": f"{settings.key_prefix}{uuid.uuid4().hex[:8]}:",
                 # Few, so that stories get to the last one.
                 "max_attempts": 2,
-                "result_cache_seconds": 3600,
                 # Longer than a story takes on a busy machine: only what a rule lets pass has passed.
                 "lease_seconds": 7200.0,
                 "sweep_seconds": 1800.0,
@@ -151,7 +150,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """A client hands a job in."""
         expires_in_ms = HOUR_MS if has_deadline else None
         fields = {"model": model, "priority": priority, "expires_in_ms": expires_in_ms, "tenant": tenant}
-        key = f"{tenant}-{model}" if shared else ""
+        key = f"3600:{tenant}-{model}" if shared else ""
         job = new_job(image=b"x" * size, answer_key=key, **fields)
         (admission,) = self.run(self.commands.accept([job]))
         shadow = self.jobs[job.id] = Shadow(model, priority, size, has_deadline, tenant=tenant, answer_key=key)

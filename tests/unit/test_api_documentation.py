@@ -111,3 +111,37 @@ def test_the_examples_of_a_submission_are_accepted(document: dict[str, Any]) -> 
         options_from_json(
             {name: value for name, value in example["value"].items() if name not in ("image", "image_url")}
         )
+
+
+def test_webhooks_are_documented_with_every_way_in_which_a_job_can_end(document: dict[str, Any]) -> None:
+    """Each with the job as its data, and with the headers by which it is verified."""
+    assert set(document["webhooks"]) == {"job.succeeded", "job.failed", "job.canceled", "job.expired"}
+    for name, path in document["webhooks"].items():
+        operation = path["post"]
+        assert {parameter["name"] for parameter in operation["parameters"]} == {
+            "webhook-id",
+            "webhook-timestamp",
+            "webhook-signature",
+        }
+        properties = operation["requestBody"]["content"]["application/json"]["schema"]["properties"]
+        assert properties["type"] == {"const": name}
+        assert properties["data"] == {"$ref": "#/components/schemas/Job"}
+
+
+def test_whatever_is_under_a_version_wants_a_key_and_tells_its_limits(document: dict[str, Any]) -> None:
+    """And nothing else does; where no keys are set up, none is wanted."""
+    schemes = document["components"]["securitySchemes"]
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            wanted = {name for choice in operation.get("security", ()) for name in choice}
+            assert wanted == (set(schemes) if path.startswith("/v1/") else set())
+            if path.startswith("/v1/"):
+                assert {"401", "429"} <= set(operation["responses"])
+                assert all("RateLimit" in response["headers"] for response in operation["responses"].values())
+
+
+def test_every_form_of_a_body_has_an_example_where_it_is_text(document: dict[str, Any]) -> None:
+    """Whoever reads the document sees how a request looks."""
+    for operation in operations(document):
+        for media_type, content in operation.get("requestBody", {}).get("content", {}).items():
+            assert media_type in ("application/octet-stream", "image/*") or content["examples"]

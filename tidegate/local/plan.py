@@ -184,6 +184,8 @@ def _api(options: StackOptions, ground: Ground) -> Part:
             *("uvicorn", "--factory", "api.app:create_app"),
             *("--host", LOOPBACK, "--port", str(ground.ports["api"])),
             *("--timeout-graceful-shutdown", str(API_DRAIN_SECONDS)),
+            # It would print queries, in which metadata may stand.
+            "--no-access-log",
         ),
         environ=ground.part_environ,
         cwd=_HOME,

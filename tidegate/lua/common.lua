@@ -5,12 +5,11 @@
 -- with a write that may be refused: then nothing at all has happened.
 
 local prefix = ARGV[1]
--- In seconds, how long jobs stay that are over, and dead letters; most bytes of the dead letters' images; and in seconds,
--- how long answers are cached, 0 for not at all; and how many lanes a model has.
-local retention = { string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+) (%d+)$') }
+-- In seconds, how long jobs stay that are over, and dead letters; most bytes of the dead letters' images; and how many
+-- lanes a model has.
+local retention = { string.match(ARGV[2], '^(%d+) (%d+) (%d+) (%d+)$') }
 local ttl_seconds, dead_ttl_seconds = tonumber(retention[1]), tonumber(retention[2])
-local dead_bytes_limit, cache_seconds = tonumber(retention[3]), tonumber(retention[4])
-local lanes_count = tonumber(retention[5])
+local dead_bytes_limit, lanes_count = tonumber(retention[3]), tonumber(retention[4])
 
 local function now_ms()
   local time = redis.call('TIME')

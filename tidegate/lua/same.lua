@@ -2,7 +2,8 @@
 --   cache:{key}   the result and its run, a line each
 --   same:{key}    set of the open jobs that ask for it
 --   first:{key}   the one of them that was taken up last; while it runs, the others wait for its answer
--- `key` is a digest that the API makes. A job without one takes no part, and costs nothing here.
+-- `key` is made by the API: for how many seconds an answer stands, a colon, and a digest. A job without one takes no part,
+-- and costs nothing here.
 
 -- Most jobs that one answer ends in one script; the others find it when they are taken up.
 local MOST = 500
@@ -37,8 +38,8 @@ end
 function same.leave(job, result, run)
   redis.call('SREM', same.members_key(job.same), job.id)
   if redis.call('GET', first_key(job.same)) == job.id then redis.call('DEL', first_key(job.same)) end
-  if not result or job.cached or cache_seconds == 0 then return end
-  redis.call('SET', same.cache_key(job.same), result .. '\n' .. run, 'EX', cache_seconds)
+  if not result or job.cached then return end
+  redis.call('SET', same.cache_key(job.same), result .. '\n' .. run, 'EX', string.match(job.same, '^(%d+):'))
   for _, id in ipairs(redis.call('SPOP', same.members_key(job.same), MOST)) do
     local other = look(id)
     if other and (other.state == 'queued' or other.state == 'running') then same.finish(other, result, run) end
