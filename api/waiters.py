@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import Any
 
 import redis.asyncio
@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 REREAD_SECONDS = 5.0
 #: Jobs that are looked at in one round trip.
 REREAD_JOBS = 200
+#: Woken clients whose jobs are read at the same time; fewer than there are connections.
+READS_AT_ONCE = 32
 #: After so long without a word the connection is asked whether it lives, and given up if it says nothing.
 SILENCE_SECONDS = 5.0
 #: Pause before the next try to subscribe, while Redis cannot be reached.
@@ -86,6 +88,9 @@ class Waiters:
         self._started_channel = ledger.commands.started_channel
         self._watches: dict[str, set[Watch]] = {}
         self.hurried = False
+        # Thousands may be woken at once. The time for Redis to answer begins with each one's turn, or those at the end
+        # would be told of an outage that is none.
+        self._turns = asyncio.Semaphore(READS_AT_ONCE)
 
     @property
     def count(self) -> int:
@@ -123,14 +128,17 @@ class Waiters:
         loop = asyncio.get_running_loop()
         # Registered before the job is read: an end between the two is not missed.
         with self.watching(job_id) as watch:
+            # Who has just come takes no turn, so that an outage is told in time.
+            turn: AbstractAsyncContextManager[None] = nullcontext()
             while True:
-                async with store_deadline(self._ledger.commands.settings):
+                async with turn, store_deadline(self._ledger.commands.settings):
                     (record,) = await self._ledger.get_many([job_id])
                     if record is None or record.state.terminal:
                         return record
                     if self.hurried or loop.time() >= until:
                         return await self._ledger.placed(record)
                 await watch.wait(until=until)
+                turn = self._turns
 
     async def read(self, job_id: str) -> JobRecord | None:
         """The job as it stands, with its place.
