@@ -133,6 +133,8 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
 
     ack_emulation = False
     _in_poll: Any
+    #: Redis did not answer when a message was to be put back.
+    _cut_off = False
     _takes_no_more = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -245,12 +247,19 @@ class Channel(redis.Channel):  # type: ignore[misc]  # kombu is untyped
             logger.error("ticket.unreadable queue=%s bytes=%d", queue, len(item))
 
     def _restore_at_beginning(self, message: Any) -> None:
-        # Where kombu, without its second copies, puts it at the end.
-        self.put_back([message])
+        """Put one message back to the head, where kombu without its second copies puts it at the end."""
+        if self._cut_off:
+            return
+        try:
+            self.put_back([message])
+        except self.connection_errors as error:
+            # The others would each wait as long for a Redis that does not answer; the sweeper issues new tickets.
+            self._cut_off = True
+            logger.warning("ticket.not_put_back count=1 error=%s", type(error).__name__)
 
     def put_back(self, messages: list[Any]) -> None:
         """Push messages back where they were popped from, so that the first of them is popped first again."""
-        if not messages:
+        if not messages or self._cut_off:
             return
         with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipeline:
             for message in reversed(messages):

@@ -116,9 +116,9 @@ def test_batch_that_ends_in_the_grace_is_kept(rig: Rig, stuck: threading.Event) 
 
 
 def test_worker_ends_though_redis_is_frozen(rig: Rig, stuck: threading.Event) -> None:
-    """A Redis that does not answer holds nobody back for long; the jobs come back when their leases lapse."""
+    """It holds nobody back for long, however many tickets are held; the jobs come back when their leases lapse."""
     with rig.worker() as worker:
-        rig.client.submit(MODEL, [image_of(1)])
+        rig.client.submit(MODEL, [image_of(1)] * 30)
         wait_until(lambda: rig.stub.calls, what="a running batch")
         rig.redis.pause()
         try:
