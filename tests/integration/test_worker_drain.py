@@ -122,6 +122,6 @@ def test_worker_ends_though_redis_is_frozen(rig: Rig, stuck: threading.Event) ->
         wait_until(lambda: rig.stub.calls, what="a running batch")
         rig.redis.pause()
         try:
-            assert tell(worker, signal.SIGTERM) < 20
+            assert tell(worker, signal.SIGTERM) < 15
         finally:
             rig.redis.resume()
