@@ -11,9 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-import anyio
 import structlog
-from anyio import to_thread
 
 from tidegate.commands import Admission, Ticket
 from tidegate.errors import StoreUnavailable
@@ -31,10 +29,10 @@ TICKETS_WAIT_SECONDS = 1.0
 
 
 class Office(Protocol):
-    """Issues tickets; see ``tidegate.tickets.TicketOffice``."""
+    """Issues tickets; see ``tidegate.tickets.AsyncTicketOffice``."""
 
-    def issue(self, tickets: Sequence[Ticket]) -> None:
-        """Publish them; blocking, with a bounded wait."""
+    async def issue(self, tickets: Sequence[Ticket]) -> None:
+        """Publish them, with a bounded wait."""
 
 
 class _Submission(NamedTuple):
@@ -51,8 +49,8 @@ class Intake:
         self._waiting: deque[_Submission] = deque()
         self._committing: asyncio.Task[None] | None = None
         self._publishing: set[asyncio.Task[None]] = set()
-        # Tickets leave in the order of their groups, and a broker that hangs holds one thread.
-        self._publisher = anyio.CapacityLimiter(1)
+        # Tickets leave in the order of their groups.
+        self._publisher = asyncio.Lock()
 
     async def submit(self, job: NewJob) -> Admission:
         """Accept a job, or learn that the queue is full. Whoever is canceled while waiting takes the job along.
@@ -118,7 +116,8 @@ class Intake:
 
     async def _publish(self, tickets: Sequence[Ticket]) -> None:
         try:
-            await to_thread.run_sync(self._office.issue, tickets, limiter=self._publisher)
+            async with self._publisher:
+                await self._office.issue(tickets)
         except StoreUnavailable as error:
             log.warning("tickets.unpublished", count=len(tickets), reason=str(error))
         except Exception:

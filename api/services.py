@@ -10,7 +10,6 @@ from typing import Annotated
 
 import anyio
 import redis.asyncio
-from anyio import to_thread
 from fastapi import Depends, Request
 from redis.exceptions import RedisError
 
@@ -26,7 +25,7 @@ from tidegate.ledger import AsyncLedger
 from tidegate.settings import Settings
 from tidegate.store import connect_async
 from tidegate.store_advice import warn_about_async
-from tidegate.tickets import TicketOffice
+from tidegate.tickets import AsyncTicketOffice
 
 #: Threads that hash large images at the same time, without the interpreter.
 HASHING_THREADS = 2
@@ -56,10 +55,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
     async with AsyncExitStack() as stack:
         client = connect_async(settings)
         stack.push_async_callback(client.aclose)
-        office = TicketOffice.for_publisher(settings)
-        stack.push_async_callback(to_thread.run_sync, office.close)
         ledger = AsyncLedger(client, settings)
-        intake = Intake(ledger, office)
+        intake = Intake(ledger, AsyncTicketOffice(client))
         stack.push_async_callback(intake.aclose)
         waiters = Waiters(client, ledger)
         for work in (waiters.listen(), waiters.reread(), _warn_about_store(client)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redis.exceptions import RedisError
 
@@ -16,11 +16,7 @@ from tidegate.commands import Requeued
 from tidegate.jobs import LANES, JobRecord, Priority, new_job_id
 from tidegate.ledger import Ledger
 from tidegate.store import translate
-
-if TYPE_CHECKING:
-    # Celery takes its time to import, and most of this does without.
-    from tidegate.tickets import TicketOffice
-
+from tidegate.tickets import TicketOffice
 
 #: Ids read in one go.
 PAGE = 100
@@ -68,7 +64,7 @@ class Inventory:
             raise translate(error) from error
         return {name.decode(): int(count) for name, count in sorted(counts.items()) if name != b"bytes"}
 
-    def requeue(self, job_ids: Sequence[str], office: TicketOffice) -> list[Requeued]:
+    def requeue(self, job_ids: Sequence[str]) -> list[Requeued]:
         """Run dead letters again, each as a new job.
 
         Raises:
@@ -76,7 +72,7 @@ class Inventory:
         """
         letters = {job_id: new_job_id() for job_id in job_ids}
         requeued = self._ledger.run(self._ledger.commands.requeue(letters))
-        office.issue([item.ticket for item in requeued if item.ticket])
+        TicketOffice(self._ledger.client).issue([item.ticket for item in requeued if item.ticket])
         return requeued
 
     def _ids(self, state: Listed, model: str | None, code: str | None) -> Iterator[str]:

@@ -2,29 +2,32 @@
 
 A ticket is an ordinary message of an ordinary Celery task, with the job's id as the task's id, so Flower,
 ``celery inspect`` and revoke see and steer single jobs. It carries nothing but the model's name and may be
-lost, doubled or late: the ledger decides what happens.
+lost, doubled or late: the ledger decides what happens. It is written here and not by Celery, because that takes
+longer than all else that accepting a job costs; a contract test holds both together.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+import uuid
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, TypeVar
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from celery import Celery
-from celery.exceptions import CeleryError
-from kombu.exceptions import KombuError
-from kombu.transport.redis import Channel
+import orjson
+import redis
+import redis.asyncio
+from redis.exceptions import RedisError
 
 from tidegate.commands import Ticket
 from tidegate.errors import StoreUnavailable
 from tidegate.jobs import LANES, Priority
 from tidegate.outgoing import Errand, Outgoing
 from tidegate.settings import Settings
-
-T = TypeVar("T")
 
 #: The one task; ``worker/app.py`` registers it under this name.
 CLASSIFY_TASK = "tidegate.classify"
@@ -37,9 +40,7 @@ _LANE = re.compile(rf"^{DEFAULT_QUEUE}-\d+(?=\.)")
 #: Celery's numbers for our words; on Redis the lowest number goes first.
 PRIORITY_NUMBERS = {Priority.HIGH: 0, Priority.NORMAL: 3, Priority.LOW: 6}
 #: What kombu puts between a queue's name and the number of a priority other than the first.
-PRIORITY_SEPARATOR = Channel.sep
-#: Most tickets in one pipeline to Redis.
-PUBLISH_BATCH = 100
+PRIORITY_SEPARATOR = "\x06\x16"
 
 
 def queue_of(model: str, lane: int = 0) -> str:
@@ -57,11 +58,15 @@ def queues_of(model: str) -> list[str]:
     return [queue_of(model, lane) for lane in range(LANES)]
 
 
+def list_key(queue: str, priority: int) -> str:
+    """The Redis list of a Celery queue's messages of a priority."""
+    return f"{queue}{PRIORITY_SEPARATOR}{priority}" if priority else queue
+
+
 def ticket_lists(model: str, lane: int = 0) -> list[str]:
     """The Redis lists that hold a model's tickets in a lane: high, normal, low."""
     queue = queue_of(model, lane)
-    numbers = PRIORITY_NUMBERS.values()
-    return [f"{queue}{PRIORITY_SEPARATOR}{number}" if number else queue for number in numbers]
+    return [list_key(queue, number) for number in PRIORITY_NUMBERS.values()]
 
 
 def all_ticket_lists(model: str) -> list[str]:
@@ -89,80 +94,123 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         # Results stand in the ledger; Celery's own backend would cost a key and a channel a job.
         "task_ignore_result": True,
         "task_default_queue": DEFAULT_QUEUE,
-        "task_publish_retry": True,
-        # Once more, at once: the first publish after a restart of Redis finds its old connection broken.
-        "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0},
     }
 
 
 class TicketOffice:
-    """Issues tickets, from whichever thread or process asks; blocking, with a bounded wait."""
+    """Issues tickets, from whichever thread or process asks; blocking, with a bounded wait.
 
-    def __init__(self, app: Celery) -> None:
-        self._app = app
+    Every method raises StoreUnavailable when the broker cannot be reached or takes nothing; some of what was to be
+    issued may be out by then.
+    """
 
-    @classmethod
-    def for_publisher(cls, settings: Settings) -> TicketOffice:
-        """An office with a Celery app of its own, for a process that is no worker."""
-        app = Celery("tidegate", set_as_current=False)
-        app.config_from_object(celery_settings(settings))
-        return cls(app)
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = client
 
     def issue(self, tickets: Sequence[Ticket]) -> None:
-        """Publish tickets, many in one round trip.
-
-        Raises:
-            StoreUnavailable: the broker cannot be reached; some may have been published.
-        """
-        self._publish_all(tickets, self._publish_ticket)
+        """Put tickets into their queues, in one round trip."""
+        self._push(map(_ticket_message, tickets))
 
     def send(self, work: Outgoing, errands: Sequence[Errand]) -> None:
-        """Publish what may go out to hosts that clients named; as :meth:`issue`."""
-        self._publish_all(errands, partial(self._publish_errand, work))
+        """The same with what may go out to hosts that clients named."""
+        self._push(_errand_message(work, errand) for errand in errands)
 
-    def _publish_all(self, items: Sequence[T], publish: Callable[[Any, T], None]) -> None:
-        if not items:
-            return
+    def _push(self, messages: Iterable[_Message]) -> None:
         try:
-            with self._app.producer_pool.acquire(block=True, timeout=5) as producer:
-                for start in range(0, len(items), PUBLISH_BATCH):
-                    with producer.batch(PUBLISH_BATCH):
-                        for item in items[start : start + PUBLISH_BATCH]:
-                            publish(producer, item)
-        except (KombuError, CeleryError, OSError, *self._broker_errors()) as error:
-            raise StoreUnavailable("The broker does not take tickets.", retry_after_seconds=2) from error
+            with self._client.pipeline(transaction=False) as pipeline:
+                _queue_up(pipeline, messages)
+                pipeline.execute()
+        except RedisError as error:
+            raise _refused() from error
 
-    def _publish_ticket(self, producer: Any, ticket: Ticket) -> None:
-        expires = datetime.fromtimestamp(ticket.deadline_ms / 1000, UTC) if ticket.deadline_ms is not None else None
-        self._app.send_task(
-            CLASSIFY_TASK,
-            args=[ticket.model],
-            task_id=ticket.job_id,
-            queue=queue_of(ticket.model, ticket.lane),
-            priority=PRIORITY_NUMBERS[ticket.priority],
-            expires=expires,
-            headers={"issued_ms": ticket.issued_ms},
-            ignore_result=True,
-            producer=producer,
-            # The list needs no declaration: the default exchange routes by its name.
-            declare=[],
-        )
 
-    def _publish_errand(self, work: Outgoing, producer: Any, errand: Errand) -> None:
-        self._app.send_task(
-            work.task,
-            args=[errand.id, errand.lease],
-            queue=work.queue,
-            priority=PRIORITY_NUMBERS[Priority.HIGH],
-            ignore_result=True,
-            producer=producer,
-            declare=[],
-        )
+class AsyncTicketOffice:
+    """The same for the API, on ``redis.asyncio``."""
 
-    def _broker_errors(self) -> tuple[type[Exception], ...]:
-        connection = self._app.connection_for_write()
-        return tuple({*connection.connection_errors, *connection.channel_errors})
+    def __init__(self, client: redis.asyncio.Redis) -> None:
+        self._client = client
 
-    def close(self) -> None:
-        """Close the pooled connections."""
-        self._app.close()
+    async def issue(self, tickets: Sequence[Ticket]) -> None:
+        """Put tickets into their queues, in one round trip."""
+        try:
+            async with self._client.pipeline(transaction=False) as pipeline:
+                _queue_up(pipeline, map(_ticket_message, tickets))
+                await pipeline.execute()
+        except RedisError as error:
+            raise _refused() from error
+
+
+def _queue_up(pipeline: Any, messages: Iterable[_Message]) -> None:
+    """One push a list; whoever pops takes them in their order."""
+    lists: dict[str, list[bytes]] = {}
+    for message in messages:
+        lists.setdefault(message.list_key, []).append(message.content)
+    for list_key, contents in lists.items():
+        pipeline.lpush(list_key, *contents)
+
+
+def _refused() -> StoreUnavailable:
+    return StoreUnavailable("The broker does not take tickets.", retry_after_seconds=2)
+
+
+class _Message(NamedTuple):
+    """A message of Celery's, and the Redis list that it belongs into."""
+
+    list_key: str
+    content: bytes
+
+
+def _ticket_message(ticket: Ticket) -> _Message:
+    headers: dict[str, Any] = {"issued_ms": ticket.issued_ms}
+    if ticket.deadline_ms is not None:
+        headers["expires"] = datetime.fromtimestamp(ticket.deadline_ms / 1000, UTC).isoformat()
+    return _message(
+        CLASSIFY_TASK,
+        (ticket.model,),
+        task_id=ticket.job_id,
+        queue=queue_of(ticket.model, ticket.lane),
+        priority=PRIORITY_NUMBERS[ticket.priority],
+        headers=headers,
+    )
+
+
+def _errand_message(work: Outgoing, errand: Errand) -> _Message:
+    number = PRIORITY_NUMBERS[Priority.HIGH]
+    return _message(work.task, (errand.id, errand.lease), task_id=str(uuid.uuid4()), queue=work.queue, priority=number)
+
+
+def _message(
+    task: str,
+    args: tuple[str, ...],
+    *,
+    task_id: str,
+    queue: str,
+    priority: int,
+    headers: Mapping[str, Any] = MappingProxyType({}),
+) -> _Message:
+    """What ``send_task`` would publish, without the fields that say nothing: a third of the bytes, a tenth of the time.
+
+    Source: Celery's message protocol, version 2, and kombu's ``transport/virtual/base.py``.
+    """
+    body, args_shown = _body(args)
+    content = {
+        "body": body,
+        "content-encoding": "utf-8",
+        "content-type": "application/json",
+        "headers": {
+            "lang": "py", "task": task, "id": task_id, "argsrepr": args_shown, "ignore_result": True, **headers,
+        },
+        "properties": {
+            "body_encoding": "base64",
+            "delivery_info": {"exchange": "", "routing_key": queue},
+            "delivery_tag": os.urandom(8).hex(),
+            "priority": priority,
+        },
+    }  # fmt: skip
+    return _Message(list_key(queue, priority), orjson.dumps(content))
+
+
+@lru_cache(maxsize=256)
+def _body(args: tuple[str, ...]) -> tuple[str, str]:
+    """A task's arguments as a message has them, and as Flower shows them."""
+    return b64encode(orjson.dumps([args, {}, {}])).decode(), repr(list(args))

@@ -78,7 +78,7 @@ class Dispatcher(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is un
         self.stop(consumer)
         self._stopping = threading.Event()
         room = consumer.pool.num_processes
-        arguments = (consumer.app, self._works(consumer), room, self._stopping)
+        arguments = (self._works(consumer), room, self._stopping)
         self._thread = threading.Thread(target=_dispatch_for_ever, args=arguments, name="dispatcher", daemon=True)
         self._thread.start()
 
@@ -96,10 +96,10 @@ class Dispatcher(bootsteps.StartStopStep):  # type: ignore[misc]  # celery is un
         return [work for work in (WEBHOOKS, FETCHES) if work.queue in chosen]
 
 
-def _dispatch_for_ever(app: Any, works: list[Outgoing], room: int, stopping: threading.Event) -> None:
+def _dispatch_for_ever(works: list[Outgoing], room: int, stopping: threading.Event) -> None:
     settings = load_settings()
     with connect(settings) as client:
-        dispatch = Dispatch(Ledger(client, settings), TicketOffice(app), settings, room=room)
+        dispatch = Dispatch(Ledger(client, settings), TicketOffice(client), settings, room=room)
         while not stopping.is_set():
             try:
                 with client.pubsub(ignore_subscribe_messages=True) as told:

@@ -24,24 +24,24 @@ MOST_THREADS = 256
 class Outbound:
     """One process's clients, and what it can be asked to do."""
 
-    def __init__(self, app: Celery, settings: Settings) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.pid = os.getpid()
         ledger = Ledger(connect(settings, max_connections=MOST_THREADS), settings)
         door = Door(settings, connections=MOST_THREADS)
         self.sender = WebhookSender(ledger, door, settings)
-        self.fetcher = ImageFetcher(ledger, door, TicketOffice(app), settings)
+        self.fetcher = ImageFetcher(ledger, door, TicketOffice(ledger.client), settings)
 
 
 _outbound: Outbound | None = None
 _making = threading.Lock()
 
 
-def current(app: Celery) -> Outbound:
+def current() -> Outbound:
     """This process's; made anew when the process has forked since."""
     global _outbound  # noqa: PLW0603  # one a process, and the process is what it belongs to
     with _making:
         if _outbound is None or _outbound.pid != os.getpid():
-            _outbound = Outbound(app, load_settings())
+            _outbound = Outbound(load_settings())
         return _outbound
 
 
@@ -51,9 +51,9 @@ def register_tasks(app: Celery) -> None:
     @app.task(name=WEBHOOKS.task, ignore_result=True)  # type: ignore[untyped-decorator]  # celery is untyped
     def deliver(delivery_id: str, lease: str) -> Any:
         """Try to deliver a webhook."""
-        return current(app).sender.deliver(Errand(delivery_id, lease))
+        return current().sender.deliver(Errand(delivery_id, lease))
 
     @app.task(name=FETCHES.task, ignore_result=True)  # type: ignore[untyped-decorator]  # celery is untyped
     def fetch(job_id: str, lease: str) -> Any:
         """Fetch the image of a job."""
-        return current(app).fetcher.fetch(Errand(job_id, lease))
+        return current().fetcher.fetch(Errand(job_id, lease))

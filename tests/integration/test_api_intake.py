@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -30,12 +29,12 @@ class StubOffice:
     """Keeps what it is given; may be told to hang or to fail."""
 
     issued: list[list[str]] = field(default_factory=list)
-    open: threading.Event = field(default_factory=threading.Event)
+    open: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
 
-    def issue(self, tickets: Sequence[Ticket]) -> None:
+    async def issue(self, tickets: Sequence[Ticket]) -> None:
         """Take tickets, once the office is open."""
-        self.open.wait(10)
+        await self.open.wait()
         if self.failure:
             raise self.failure
         self.issued.append([ticket.job_id for ticket in tickets])

@@ -27,9 +27,8 @@ OWNER = "batch-1"
 @pytest.fixture
 def office(settings: Settings) -> Iterator[TicketOffice]:
     """Issues real Celery messages."""
-    office = TicketOffice.for_publisher(settings)
-    yield office
-    office.close()
+    with connect(settings) as client:
+        yield TicketOffice(client)
 
 
 @pytest.fixture
@@ -343,15 +342,14 @@ def test_sweep_of_a_deep_queue_costs_what_one_of_a_shallow_queue_costs(
     with running_redis(tmp_path, appendonly="no") as server:
         # So short a period that every job is older than the grace: the oldest ticket must vouch for all of them.
         settings = load_settings({}, redis_url=server.url, sweep_seconds=0.01)
-        office = TicketOffice.for_publisher(settings)
         with connect(settings) as client:
+            office = TicketOffice(client)
             probe = LedgerProbe(Ledger(client, settings))
             office.issue(probe.accept(1_000, image=b"x")[:1])
             shallow = _cost_of_a_sweep(probe)
             for _ in range(99):
                 probe.accept(1_000, image=b"x")
             deep = _cost_of_a_sweep(probe)
-        office.close()
 
     assert deep == shallow
     assert deep["zrangebyscore"] == 6

@@ -121,7 +121,7 @@ class Client:
         self.settings = settings
         self.redis = connect(settings)
         self.ledger = Ledger(self.redis, settings)
-        self.office = TicketOffice.for_publisher(settings)
+        self.office = TicketOffice(self.redis)
 
     def wait_for_model(self, model: str, *, ready: bool = True, seconds: float = 30.0) -> None:
         """Wait until the workers report the model."""
@@ -159,7 +159,6 @@ class Client:
 
     def close(self) -> None:
         """Close every connection."""
-        self.office.close()
         self.redis.close()
 
 

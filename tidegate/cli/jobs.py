@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -64,11 +64,9 @@ def show(job_id: Annotated[str, Argument(metavar="ID")], *, as_json: AsJson = Fa
 @jobs.command()
 def requeue(job_ids: Annotated[list[str], Argument(metavar="ID...")]) -> None:
     """Run failed jobs again, each as a new job, whose id is printed after the old one."""
-    from tidegate.tickets import TicketOffice  # noqa: PLC0415 - Celery takes its time to import
-
     job_ids = list(dict.fromkeys(job_ids))
-    with told(), _ledger() as ledger, closing(TicketOffice.for_publisher(ledger.commands.settings)) as office:
-        requeued = Inventory(ledger).requeue(job_ids, office)
+    with told(), _ledger() as ledger:
+        requeued = Inventory(ledger).requeue(job_ids)
     for job_id, item in zip(job_ids, requeued, strict=True):
         if item.job_id:
             typer.echo(f"{job_id} {item.job_id}")
