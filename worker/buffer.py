@@ -124,6 +124,14 @@ class TicketBuffer(Generic[E]):
             return self._take(model, line, now_seconds)
         return None
 
+    def has_full_batch(self) -> bool:
+        """Whether a batch waits that could not be larger."""
+        return any(
+            len(line.waiting) >= self.limit_of(model)
+            for model, line in self._lines.items()
+            if model not in self._paused
+        )
+
     def next_due_seconds(self) -> float | None:
         """When a lingering batch must leave though it is not full; None when none lingers."""
         if not self._linger_seconds:

@@ -85,10 +85,11 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         """Start the children; what needs Redis is connected on first use."""
         self._settings: Settings = load_settings()
         self._ledger = Ledger(connect(self._settings), self._settings)
-        self._office = TicketOffice(self.app)
+        self._office = TicketOffice(self._ledger.client)
         self._buffer: TicketBuffer[HeldRequest] = TicketBuffer(linger_seconds=self._settings.batch_linger_ms / 1000)
         self._running: dict[str, RunningBatch] = {}
         self._running_jobs: set[str] = set()
+        self._ended: deque[tuple[RunningBatch, BatchReport]] = deque()
         self._chores: deque[RunningChore] = deque()
         self._running_chores: set[RunningChore] = set()
         self._catalogue: Mapping[str, ModelEntry] = {}
@@ -135,6 +136,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
 
         What no child has yet goes back into the buffer. Chores that wait are asked for again by whoever wants them.
         """
+        self._tell_ended()
         calls: list[RunningBatch | RunningChore] = [*self._running.values(), *self._running_chores]
         self._children.flush(call.token for call in calls)
         for batch in [batch for batch in self._running.values() if not self._children.is_known(batch.token)]:
@@ -154,6 +156,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
     def on_close(self) -> None:
         """A warm shutdown begins: nothing new is begun, and what waits here goes back to its queues at once."""
         self._drain.begin()
+        self._tell_ended()
         self._take_no_more()
         for model in self._buffer.models():
             self.pause(model)
@@ -305,7 +308,23 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
     def _on_done(self, batch: RunningBatch, report: BatchReport) -> None:
         if not self._forget(batch):
             return
-        self._schedule_dispatch()
+        self._ended.append((batch, report))
+        if self._buffer.has_full_batch():
+            # To the free child at once, and the callbacks after the round that writes to it: they take about as long as
+            # a batch. Where none is full, it is worth to see first what else comes in this round.
+            self._dispatch()
+            self._hub.call_soon(self._hub.call_soon, self._tell_ended)
+        else:
+            self._schedule_dispatch()
+            self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        """Tell Celery of each job of the batches that are over."""
+        while self._ended:
+            batch, report = self._ended.popleft()
+            self._tell_report(batch, report)
+
+    def _tell_report(self, batch: RunningBatch, report: BatchReport) -> None:
         runtime = time.monotonic() - batch.started
         for job in report.jobs:
             self._tell(batch, job, runtime)
