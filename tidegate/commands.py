@@ -43,11 +43,16 @@ def error_document(error: TidegateError) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Command(Generic[T]):
-    """One change of the ledger: a script, its arguments after prefix and retention, and the reading of its reply."""
+    """One change of the ledger: a script, its arguments after prefix and retention, and the reading of its reply.
+
+    Attributes:
+        reads: keys whose values are read right after it; ``parse`` is then given ``[reply, values]``.
+    """
 
     script: str
     arguments: Sequence[str | bytes | int | float]
     parse: Callable[[Any], T]
+    reads: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -142,7 +147,7 @@ class ClaimedJob:
         pauses: how often it was put off before.
         remaining_ms: until its deadline, at the time of the claim; None when it has none.
         absent_ms: for how long the version that it names has been missed, try after try; 0 when it was not.
-        image: encoded, as uploaded.
+        image: encoded, as uploaded; None when it is gone: the job has ended since, or its image was lost.
     """
 
     id: str
@@ -152,7 +157,7 @@ class ClaimedJob:
     pauses: int
     remaining_ms: int | None
     absent_ms: int
-    image: bytes
+    image: bytes | None
 
     @property
     def regions(self) -> list[Box] | None:
@@ -325,16 +330,17 @@ class Commands:
     ) -> Command[tuple[list[ClaimedJob], list[Refusal]]]:
         """Take up the jobs of a batch under the lease of ``owner``; suspects only when ``alone``."""
 
-        def parse(replies: list[list[Any]]) -> tuple[list[ClaimedJob], list[Refusal]]:
+        def parse(results: tuple[list[list[Any]], list[bytes | None]]) -> tuple[list[ClaimedJob], list[Refusal]]:
             claimed, refused = [], []
-            for job_id, reply in zip(job_ids, replies, strict=True):
+            for job_id, reply, image in zip(job_ids, *results, strict=True):
                 if reply[0] == b"claimed":
-                    claimed.append(_parse_claimed(job_id, reply))
+                    claimed.append(_parse_claimed(job_id, reply, image))
                 else:
                     refused.append(Refusal(job_id, reply[0].decode()))
             return claimed, refused
 
-        return Command("claim", [owner, self._lease_ms, "alone" if alone else "together", *job_ids], parse)
+        arguments = [owner, self._lease_ms, "alone" if alone else "together", *job_ids]
+        return Command("claim", arguments, parse, reads=[f"{self.prefix}input:{job_id}" for job_id in job_ids])
 
     def complete(self, owner: str, outcomes: Sequence[Outcome]) -> Command[list[str]]:
         """Write the outcomes of a batch; gives the state in which each job is now, or ``unknown``."""
@@ -435,8 +441,8 @@ def _parse_admission(job: NewJob, reply: list[Any]) -> Admission:
             return Admission(verdict, job.id)
 
 
-def _parse_claimed(job_id: str, reply: list[Any]) -> ClaimedJob:
-    _, version, options, attempts, pauses, deadline_ms, now_ms, absent_ms, image = reply
+def _parse_claimed(job_id: str, reply: list[Any], image: bytes | None) -> ClaimedJob:
+    _, version, options, attempts, pauses, deadline_ms, now_ms, absent_ms = reply
     return ClaimedJob(
         id=job_id,
         version=version.decode() or None,

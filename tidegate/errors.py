@@ -42,6 +42,7 @@
     │   └── UrlNotAnImage           url_not_an_image
     ├── ModelContractError          model_contract_broken
     ├── WorkerLost                  worker_lost
+    ├── ImageLost                   image_lost
     ├── InternalError               internal_error
     └── SettingsError               invalid_settings
 
@@ -339,6 +340,13 @@ class WorkerLost(TidegateError):
     """The process that ran the job died each time it was tried."""
 
     code = "worker_lost"
+
+
+class ImageLost(TidegateError):
+    """The store has a job, and its image no more."""
+
+    code = "image_lost"
+    retryable = True
 
 
 class InternalError(TidegateError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from tidegate.commands import Command, Commands
 from tidegate.jobs import LANES, JobRecord, State
@@ -76,10 +76,28 @@ class Ledger:
         script = self._scripts.get(command.script)
         if script is None:
             script = self._scripts[command.script] = self.client.register_script(script_source(command.script))
+        arguments = [*self._head, *command.arguments]
         try:
-            return command.parse(script(args=[*self._head, *command.arguments]))
+            return command.parse(
+                self._read_along(script, arguments, command.reads) if command.reads else script(args=arguments)
+            )
         except RedisError as error:
             raise translate(error) from error
+
+    def _read_along(self, script: Any, arguments: Sequence[Any], keys: Sequence[str]) -> list[Any]:
+        """Run a script and read keys after it, in one round trip. No transaction: a full Redis begins none."""
+
+        def run_and_read() -> list[Any]:
+            with self.client.pipeline(transaction=False) as pipeline:
+                pipeline.evalsha(script.sha, 0, *arguments)
+                pipeline.mget(keys)
+                return pipeline.execute()
+
+        try:
+            return run_and_read()
+        except NoScriptError:
+            self.client.script_load(script.script)
+            return run_and_read()
 
     def models(self) -> list[str]:
         """The models that may have jobs that have not ended."""

@@ -12,15 +12,20 @@ import enum
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from itertools import islice
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 import structlog
 from numpy.typing import NDArray
 
 from tidegate.commands import ClaimedJob, Command, Commands, Outcome, Return, Returned, Ticket
 from tidegate.errors import (
+    ImageLost,
     InferenceError,
     ModelNotAvailable,
+    ModelOutputInvalid,
     ModelUnreachable,
     RequestError,
     StoreUnavailable,
@@ -34,7 +39,7 @@ from worker.contract import ModelContract
 from worker.insist import insist
 from worker.limits import CallLimits
 from worker.retry import TryAgain, decide
-from worker.scores import rank
+from worker.scores import Prediction, rank
 
 T = TypeVar("T")
 
@@ -134,6 +139,10 @@ class Prepare(Protocol):
         ...
 
 
+#: For each row of a job its predictions, or None where they are no numbers.
+_Ranked: TypeAlias = list[list[Prediction] | None]
+
+
 @dataclass(frozen=True)
 class _Portion:
     """A job's part of a load: which rows are its own."""
@@ -206,14 +215,16 @@ class BatchRunner:
         rows = self._server.room(contract, sum(map(_row_count, jobs)))
         portions, ends = self._prepare_rows(call, contract, jobs, rows)
         filled = rows[: portions[-1].rows.stop if portions else 0]
-        answers = self._calls.ask(contract, filled, version)
+        rows_answers = self._calls.ask(contract, filled, version)
+        answers = []
         for portion in portions:
-            answer = gather(answers[portion.rows])
+            answer = gather(rows_answers[portion.rows])
             if answer.mixed:
                 # The model was exchanged between two calls: one version has to answer for the whole job.
                 answer = gather(self._calls.ask(contract, filled[portion.rows], answer.version))
-            ends.append(self._judge(call, contract, portion, answer))
-        return ends
+            answers.append(answer)
+        ranked = _rank(contract, [portion.job for portion in portions], answers)
+        return ends + list(map(partial(self._judge, call), portions, answers, ranked))
 
     def _prepare_rows(
         self, call: BatchCall, contract: ModelContract, jobs: Sequence[ClaimedJob], rows: NDArray[Any]
@@ -226,15 +237,15 @@ class BatchRunner:
             began = time.monotonic()
             own = slice(start, start + _row_count(job))
             try:
-                self._prepare(job.image, contract, rows[own], job.regions)
-            except RequestError as error:
+                self._prepare(_image_of(job), contract, rows[own], job.regions)
+            except (RequestError, ImageLost) as error:
                 ends.append(Outcome(job.id, None, error, {"batch_id": call.batch_id, "batch_size": len(jobs)}))
                 continue
             portions.append(_Portion(job, own, (time.monotonic() - began) * 1000))
             start = own.stop
         return portions, ends
 
-    def _judge(self, call: BatchCall, contract: ModelContract, portion: _Portion, answer: Answer) -> Outcome | Return:
+    def _judge(self, call: BatchCall, portion: _Portion, answer: Answer, ranked: _Ranked) -> Outcome | Return:
         """What becomes of a job: an end, or another try."""
         job = portion.job
         run = {
@@ -247,7 +258,7 @@ class BatchRunner:
         error = answer.error
         if error is None:
             try:
-                return Outcome(job.id, _result(contract, job, answer), None, run)
+                return Outcome(job.id, _result(job, ranked), None, run)
             except InferenceError as unusable:
                 error = unusable
         decision = decide(
@@ -318,17 +329,39 @@ def _tells_outage(error: TidegateError, version: str) -> bool:
     return isinstance(error, ModelUnreachable) or (isinstance(error, ModelNotAvailable) and not version)
 
 
+def _image_of(job: ClaimedJob) -> bytes:
+    """Raises ImageLost when there is none; where the job has ended since, the ledger drops that."""
+    if job.image is None:
+        raise ImageLost("The image of this job is gone from the store.")
+    return job.image
+
+
 def _row_count(job: ClaimedJob) -> int:
     return len(job.regions or (None,))
 
 
-def _result(contract: ModelContract, job: ClaimedJob, answer: Answer) -> list[Any]:
+def _rank(contract: ModelContract, jobs: Sequence[ClaimedJob], answers: Sequence[Answer]) -> list[_Ranked]:
+    """What the scores of all jobs say, job by job; nothing for a job without scores."""
+    scores = [row for answer in answers for row in answer.scores]
+    if not scores:
+        return [[] for _ in jobs]
+    wanted = [
+        int(job.options.get("top_k", NewJob.top_k))
+        for job, answer in zip(jobs, answers, strict=True)
+        for _ in answer.scores
+    ]
+    rows = iter(rank(np.stack(scores), kind=contract.scores, top_k=wanted, labels=contract.labels))
+    return [list(islice(rows, len(answer.scores))) for answer in answers]
+
+
+def _result(job: ClaimedJob, ranked: _Ranked) -> list[Any]:
     """The predictions of a job or, where regions were asked for, those of each; raises an InferenceError."""
-    top_k = min(int(job.options.get("top_k", NewJob.top_k)), contract.classes)
-    ranked = [rank(row, kind=contract.scores, top_k=top_k, labels=contract.labels) for row in answer.scores]
+    rows = [predictions for predictions in ranked if predictions is not None]
+    if len(rows) < len(ranked):
+        raise ModelOutputInvalid("The model gave a score that is NaN or infinite")
     if job.regions is None:
-        return ranked[0]
-    return [{"box": box, "predictions": predictions} for box, predictions in zip(job.regions, ranked, strict=True)]
+        return rows[0]
+    return [{"box": box, "predictions": predictions} for box, predictions in zip(job.regions, rows, strict=True)]
 
 
 _REFUSALS = {

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from tests.integration.workers import quick_settings
 from tidegate.declarations import ModelDeclaration
 from worker.calls import ModelCalls
@@ -32,13 +34,15 @@ class Classifier:
         for index, image in enumerate(images):
             self._rows.fill(image, self.contract, rows[index : index + 1])
         answers = self._calls.ask(self.contract, rows, version)
-        ranked = []
+        scores = []
         for answer in answers:
             if answer.error is not None:
                 raise answer.error
             assert answer.scores is not None
-            ranked.append(rank(answer.scores, kind=self.contract.scores, top_k=99, labels=self.contract.labels))
-        return ranked
+            scores.append(answer.scores)
+        contract = self.contract
+        ranked = rank(np.stack(scores), kind=contract.scores, top_k=[99] * len(scores), labels=contract.labels)
+        return [predictions for predictions in ranked if predictions is not None]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tests.integration.stub_triton import CLASSES, MODEL, SIDE, Call, image_of, 
 from tidegate.catalogue import ModelState
 from tidegate.declarations import ModelDeclaration, TensorDeclaration
 from tidegate.jobs import JobRecord, State
+from tidegate.ledger import Ledger
 from tidegate.settings import Settings
 from worker.batch import BatchCall
 from worker.contract import DTYPES, Datatype
@@ -213,6 +214,34 @@ def test_job_of_several_calls_has_one_version(settings: Settings) -> None:
     assert job.run["model_version"] == "2"
     assert job.result is not None
     assert len(job.result) == 32
+
+
+def test_job_whose_image_is_gone_fails_by_name_and_alone(settings: Settings) -> None:
+    """A store that lost an image ends that job, and tells that another submit may help."""
+    with running_child(settings) as one:
+        ids = one.client.submit(MODEL, [image_of(2), image_of(5)], tickets=False)
+        one.client.redis.delete(f"{settings.key_prefix}input:{ids[0]}")
+        lost, kept = one.run(ids)
+    assert lost.error is not None
+    assert (lost.state, lost.error["code"], lost.error["retryable"]) == (State.FAILED, "image_lost", True)
+    assert kept.state is State.SUCCEEDED
+
+
+def test_job_that_is_canceled_before_its_image_is_read_stays_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim of jobs and the reading of their images one may end: the other runs, and it is left alone."""
+    with running_child(settings) as one:
+        canceled, kept = one.client.submit(MODEL, [image_of(2), image_of(5)], tickets=False)
+
+        def cancel_between(ledger: Ledger, script: Any, arguments: Any, keys: Any) -> list[Any]:
+            reply = script(args=arguments)
+            assert one.client.ledger.run(one.client.ledger.commands.cancel([canceled])) == ["canceled"]
+            return [reply, ledger.client.mget(keys)]
+
+        monkeypatch.setattr(Ledger, "_read_along", cancel_between)
+        jobs = one.run([canceled, kept])
+    assert [(job.state, job.error) for job in jobs] == [(State.CANCELED, None), (State.SUCCEEDED, None)]
 
 
 def test_batch_that_takes_too_long_gives_the_rest_back(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

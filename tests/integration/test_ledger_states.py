@@ -286,16 +286,14 @@ def test_refund_gives_the_attempt_back(probe: LedgerProbe) -> None:
     assert (claimed[0].attempts, claimed[0].pauses) == (attempts, 1)
 
 
-def test_job_whose_image_is_gone_fails_by_name(probe: LedgerProbe) -> None:
-    """A store that lost the image ends the job instead of handing out nothing."""
-    job_id = bring_to(probe, State.QUEUED)
-    probe.client.delete(f"{probe.prefix}input:{job_id}")
+def test_job_whose_image_is_gone_is_claimed_without_one(probe: LedgerProbe) -> None:
+    """Whoever claims it is told, and its neighbour has its own."""
+    lost, kept = probe.accept(2)
+    probe.client.delete(f"{probe.prefix}input:{lost.job_id}")
 
-    _, refused = probe.ledger.run(probe.commands.claim(STRANGER, [job_id]))
+    claimed, _ = probe.ledger.run(probe.commands.claim(STRANGER, [lost.job_id, kept.job_id]))
 
-    assert [refusal.reason for refusal in refused] == ["failed"]
-    assert (probe.get(job_id).error or {})["code"] == "internal_error"
-    assert probe.waiting_bytes() == 0
+    assert [(job.id, job.image) for job in claimed] == [(lost.job_id, None), (kept.job_id, new_job().image)]
 
 
 def test_unknown_job_is_told_by_every_command(ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 
 from api.errors import DEFAULT_RETRY_SECONDS, KINDS, PROBLEM_MEDIA_TYPE, install_handlers, problem_response
 from tidegate.errors import (
+    ImageLost,
     InferenceError,
     InternalError,
     InvalidField,
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "sw0rdfish"
 #: What can only happen in a worker, or before a process serves.
-ELSEWHERE = (InferenceError, OutboundError, ModelContractError, WorkerLost, SettingsError)
+ELSEWHERE = (InferenceError, OutboundError, ModelContractError, WorkerLost, ImageLost, SettingsError)
 
 
 def descendants(cls: type[TidegateError]) -> Iterator[type[TidegateError]]:

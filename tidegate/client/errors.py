@@ -200,6 +200,7 @@ CLASSES: Mapping[str, type[ClientError]] = MappingProxyType(
                 "model_output_invalid",
                 "model_contract_broken",
                 "worker_lost",
+                "image_lost",
             ),
             InferenceError,
         ),
@@ -229,9 +230,15 @@ def error_from_answer(answer: httpx.Response) -> ClientError:
         problem = Problem.model_validate_json(answer.content)
     except ValidationError:
         problem = Problem(code="", detail=f"{answer.request.url.host} answered {answer.status_code} without a reason.")
-    kind = CLASSES.get(problem.code) or _kind_of_status(answer.status_code)
-    error = kind(problem.detail or problem.title, code=problem.code or None, status=answer.status_code)
+    error = error_from_problem(problem, status=answer.status_code)
     error.retry_after_seconds = retry_after_seconds(answer)
+    return error
+
+
+def error_from_problem(problem: Problem, *, status: int) -> ClientError:
+    """The error that a refusal stands for: of a whole request, or of one image of many."""
+    kind = CLASSES.get(problem.code) or _kind_of_status(status)
+    error = kind(problem.detail or problem.title, code=problem.code or None, status=status)
     error.fields = problem.errors
     return error
 

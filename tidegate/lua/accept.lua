@@ -89,7 +89,7 @@ local function job_at(i)
   return {
     id = ARGV[i], model = ARGV[i + 1], version = ARGV[i + 2], priority = ARGV[i + 3], expires_in = tonumber(ARGV[i + 4]),
     options = ARGV[i + 5], webhook = ARGV[i + 6], url = ARGV[i + 7], host = ARGV[i + 8], image = ARGV[i + 9],
-    tenant = ARGV[i + 10], idempotency = ARGV[i + 11], fingerprint = ARGV[i + 12], same = ARGV[i + 13], created = now,
+    tenant = ARGV[i + 10], idempotency = ARGV[i + 11], fingerprint = ARGV[i + 12], same = ARGV[i + 13], created = now_digits,
   }
 end
 
@@ -116,7 +116,7 @@ end
 local function write(job, deadline)
   if job.url == '' and not job.answer then redis.call('SET', input_key(job.id), job.image) end
   local fields = {
-    'state', 'queued', 'model', job.model, 'priority', job.priority, 'created_ms', digits(now), 'bytes', digits(#job.image),
+    'state', 'queued', 'model', job.model, 'priority', job.priority, 'created_ms', now_digits, 'bytes', digits(#job.image),
   }
   local function set(field, value)
     if value ~= '' then
@@ -143,11 +143,10 @@ local function answer_at_once(job)
   job.lane = '0'
   write(job, '')
   local key = job_key(job.id)
-  redis.call('HSET', key, 'state', 'succeeded', 'finished_ms', digits(now), 'result', job.answer, 'run', job.run, 'cached', '1')
+  redis.call('HSET', key, 'state', 'succeeded', 'finished_ms', now_digits, 'result', job.answer, 'run', job.run, 'cached', '1')
   if job.webhook ~= '' then outbox.add({ id = job.id, webhook = job.webhook }, 'succeeded') end
   redis.call('EXPIRE', key, ttl_seconds)
   tenants.list_ended(job, 'succeeded')
-  tenants.keep_retired()
   return { 'answered' }
 end
 
@@ -166,7 +165,7 @@ local function admit(job, party)
   tenants.enlist(job)
   same.join(job.same, job.id)
   take(party, #job.image)
-  return { 'accepted', digits(now), deadline, job.lane }
+  return { 'accepted', now_digits, deadline, job.lane }
 end
 
 local function accept(job)
@@ -186,5 +185,6 @@ for i = 9, #ARGV, 14 do replies[#replies + 1] = accept(job_at(i)) end
 for _, party in pairs(parties) do
   if party.jobs > 0 then weigh(party, party.jobs, party.bytes) end
 end
+tenants.settle()
 lines.wake()
 return replies

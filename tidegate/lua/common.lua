@@ -23,6 +23,10 @@ local now = now_ms()
 local ended = {}
 local ends = {}
 local freed = {}
+-- And in `complete`, which sees each job once, what leaves: members by the index, and the keys of inputs.
+local gathers = false
+local leaving = {}
+local inputs = {}
 -- For the files that follow, which are called from here and call back.
 local finish, past_deadline
 
@@ -37,6 +41,30 @@ local pace = {}
 -- Lua turns large numbers into 1.7e+12; keys and fields want digits.
 local function digits(number)
   return string.format('%.0f', number)
+end
+
+local now_digits = digits(now)
+
+local function append(lists, key, ...)
+  local list = lists[key]
+  if not list then
+    list = {}
+    lists[key] = list
+  end
+  for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
+end
+
+-- Lua takes so many arguments, and not many more.
+local MOST_ARGUMENTS = 4000
+
+-- A command with any number of arguments, after a key or without one.
+local function call_with(list, command, ...)
+  local first = { command, ... }
+  for i = 1, #list, MOST_ARGUMENTS do
+    local arguments = { unpack(first) }
+    for j = i, math.min(#list, i + MOST_ARGUMENTS - 1) do arguments[#arguments + 1] = list[j] end
+    redis.call(unpack(arguments))
+  end
 end
 
 local function job_key(id) return prefix .. 'job:' .. id end
@@ -70,14 +98,15 @@ end
 local function look(id, more)
   local f = redis.call('HMGET', job_key(id),
     'state', 'model', 'priority', 'lease', 'attempts', 'deadline_ms', 'bytes', 'image_host', 'webhook',
-    'created_ms', 'tenant', 'lane', 'same', unpack(more or {}))
+    'created_ms', 'tenant', 'lane', 'same', 'pauses', 'error', unpack(more or {}))
   if not f[1] then return nil end
   return {
     id = id, state = f[1], model = f[2], priority = f[3], lease = f[4] or '',
     attempts = tonumber(f[5] or '0'), deadline = tonumber(f[6] or ''), bytes = tonumber(f[7]),
     image_host = f[8], webhook = f[9],
-    created = tonumber(f[10]), tenant = f[11] or '', lane = f[12] or '0', same = f[13],
-    more = more and { unpack(f, 14, 13 + #more) },
+    created = f[10], tenant = f[11] or '', lane = f[12] or '0', same = f[13],
+    pauses = f[14], tried = f[15],
+    more = more and { unpack(f, 16, 15 + #more) },
   }
 end
 
@@ -157,24 +186,34 @@ end
 -- Into a terminal state, once and for all. `name` and `document` are the result or the error, `run` the batch;
 -- `dead` tells that the error's cause is ours.
 function finish(job, state, name, document, run, dead)
-  leave_indexes(job)
-  if job.deadline then redis.call('ZREM', deadlines_key, job.id) end
   local buried = dead and bury(job, cjson.decode(document).code)
-  if not buried then redis.call('DEL', input_key(job.id)) end
-  local fields = { 'state', state, 'finished_ms', digits(now) }
-  local function set(field, value)
-    fields[#fields + 1] = field
-    fields[#fields + 1] = value
+  -- The first one's at once: see above.
+  if gathers and #ended > 0 and job.state == 'running' then
+    append(leaving, running_key(job.model), job.id)
+    if job.deadline then append(leaving, deadlines_key, job.id) end
+    if not buried then inputs[#inputs + 1] = input_key(job.id) end
+  else
+    leave_indexes(job)
+    if job.deadline then redis.call('ZREM', deadlines_key, job.id) end
+    if not buried then redis.call('DEL', input_key(job.id)) end
   end
-  if name then set(name, document) end
-  if run and run ~= '' then set('run', run) end
-  if job.cached then set('cached', '1') end
+  local fields = { 'state', state, 'finished_ms', now_digits }
+  local count = 4
+  if name then
+    fields[count + 1], fields[count + 2] = name, document
+    count = count + 2
+  end
+  if run and run ~= '' then
+    fields[count + 1], fields[count + 2] = 'run', run
+    count = count + 2
+  end
+  if job.cached then fields[count + 1], fields[count + 2] = 'cached', '1' end
   local key = job_key(job.id)
   redis.call('HSET', key, unpack(fields))
   if job.image_host then redis.call('HDEL', key, 'image_host', 'image_url', 'fetches') end
   if job.webhook then outbox.add(job, state) end
-  -- Of an earlier try, which may have been refunded.
-  if name == 'result' then redis.call('HDEL', key, 'error') end
+  -- Of an earlier try.
+  if name == 'result' and job.tried then redis.call('HDEL', key, 'error') end
   redis.call('EXPIRE', key, buried and math.max(ttl_seconds, dead_ttl_seconds) or ttl_seconds)
   tenants.retire(job, state)
   note_end(job, state)
@@ -206,7 +245,7 @@ end
 
 -- What a ticket for the job needs to say; it is issued now, as its place in the queue tells.
 local function ticket(job)
-  return { job.id, job.model, job.priority, digits(now), job.deadline and digits(job.deadline) or '', job.lane }
+  return { job.id, job.model, job.priority, now_digits, job.deadline and digits(job.deadline) or '', job.lane }
 end
 
 local function count_ends(model, states)
@@ -216,7 +255,7 @@ local function count_ends(model, states)
     redis.call('HINCRBY', key, state, number)
     count = count + number
   end
-  redis.call('HSET', key, 'rate_count', tostring(recent_ends(model) + count), 'rate_at_ms', digits(now))
+  redis.call('HSET', key, 'rate_count', tostring(recent_ends(model) + count), 'rate_at_ms', now_digits)
   local answered = (states.succeeded or 0) + (states.failed or 0)
   if answered > 0 then pace.learn(model, answered, depth_of(model) > 0) end
   redis.call('EXPIRE', key, ttl_seconds)
@@ -226,9 +265,11 @@ end
 local function settle()
   lines.wake()
   if #ended == 0 then return end
+  for index, ids in pairs(leaving) do call_with(ids, 'ZREM', index) end
+  call_with(inputs, 'DEL')
   for _, its in pairs(freed) do weigh(its, -its.jobs, -its.bytes) end
   for model, states in pairs(ends) do count_ends(model, states) end
+  tenants.settle()
   tenants.forget(2 * #ended)
-  tenants.keep_retired()
   redis.call('PUBLISH', prefix .. 'ended', table.concat(ended, ' '))
 end

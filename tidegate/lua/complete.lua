@@ -7,6 +7,7 @@
 
 local owner = ARGV[3]
 local replies = {}
+gathers = true
 for i = 4, #ARGV, 4 do
   local job, outcome = look(ARGV[i]), ARGV[i + 1]
   local open = job and (job.state == 'running' or job.state == 'queued')

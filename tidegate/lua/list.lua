@@ -37,7 +37,7 @@ end
 local function look_at_running(model)
   for _, id in ipairs(redis.call('ZRANGE', running_key(model), 0, -1)) do
     local job = look(id)
-    if job and job.tenant == tenant and comes_after(id, job.created) then found[#found + 1] = { id, job.created } end
+    if job and job.tenant == tenant and comes_after(id, tonumber(job.created)) then found[#found + 1] = { id, tonumber(job.created) } end
   end
 end
 

@@ -54,20 +54,35 @@ end
 
 -- Written into the list of its tenant's jobs as one that is open.
 function tenants.enlist(job)
-  redis.call('ZADD', tenants.own_key(job.tenant, job.model, 'open'), digits(now), job.id)
+  redis.call('ZADD', tenants.own_key(job.tenant, job.model, 'open'), now_digits, job.id)
 end
 
+-- What this script takes out of lists and puts into others, by list, and what it adds to `retired`.
+local left, joined, retiring = {}, {}, {}
+
+-- Into the list of its tenant's ended jobs.
 function tenants.list_ended(job, state)
-  local key = tenants.own_key(job.tenant, job.model, state)
-  redis.call('ZADD', key, digits(job.created), job.id)
-  redis.call('EXPIRE', key, ttl_seconds)
-  redis.call('RPUSH', retired_key, table.concat({ digits(now), job.id, state, job.tenant, job.model }, ' '))
+  append(joined, tenants.own_key(job.tenant, job.model, state), job.created, job.id)
+  retiring[#retiring + 1] = table.concat({ now_digits, job.id, state, job.tenant, job.model }, ' ')
 end
 
 -- Moved in the list of its tenant's jobs, because it ended.
 function tenants.retire(job, state)
-  redis.call('ZREM', tenants.own_key(job.tenant, job.model, 'open'), job.id)
+  append(left, tenants.own_key(job.tenant, job.model, 'open'), job.id)
   tenants.list_ended(job, state)
+end
+
+-- Write down the moves: a command a list, instead of four a job.
+function tenants.settle()
+  if #retiring == 0 then return end
+  for key, ids in pairs(left) do call_with(ids, 'ZREM', key) end
+  for key, scored in pairs(joined) do
+    call_with(scored, 'ZADD', key)
+    redis.call('EXPIRE', key, ttl_seconds)
+  end
+  call_with(retiring, 'RPUSH', retired_key)
+  -- For when nothing ends any more, and nobody sweeps.
+  redis.call('EXPIRE', retired_key, ttl_seconds)
 end
 
 -- Take up to so many jobs from the lists whose records are gone by now.
@@ -82,6 +97,3 @@ function tenants.forget(most)
   end
   if count > 0 then redis.call('LTRIM', retired_key, count, -1) end
 end
-
--- For when nothing ends any more, and nobody sweeps.
-function tenants.keep_retired() redis.call('EXPIRE', retired_key, ttl_seconds) end
