@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Console
 
@@ -27,6 +27,10 @@ class Scale:
     def count(self, full: int, *, least: int = 1) -> int:
         """That share of a number of jobs, images or requests."""
         return max(least, round(full * self.share))
+
+    def at_most(self, *, rounds: int) -> Scale:
+        """The same with fewer rounds, for what takes long and varies little."""
+        return replace(self, rounds=min(rounds, self.rounds))
 
     def seconds(self, full: float, *, least: float = 0.5) -> float:
         """That share of a time."""
