@@ -16,6 +16,7 @@ from celery.signals import setup_logging, task_rejected, task_revoked
 from celery.worker import state as worker_state
 from kombu import Connection
 
+from tidegate.concurrency import default_concurrency
 from tidegate.errors import StoreUnavailable
 from tidegate.ledger import Ledger
 from tidegate.settings import Settings, load_settings
@@ -58,6 +59,7 @@ def worker_settings(settings: Settings) -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "worker_pool": "worker.pool:MicroBatchPool",
+        "worker_concurrency": default_concurrency(),
         # Until the models are known: one ticket a child.
         "worker_prefetch_multiplier": 1,
         "worker_max_tasks_per_child": settings.child_max_calls,

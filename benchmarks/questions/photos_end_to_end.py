@@ -19,6 +19,7 @@ from benchmarks.results import Result, Series
 from benchmarks.rig import scratch
 from benchmarks.script import Scale, run_script
 from benchmarks.simulated_gpu import GpuTimes
+from tidegate.local.options import StackOptions
 from worker.contract import ModelContract
 
 PHOTOS = 500
@@ -37,7 +38,7 @@ def measure(scale: Scale) -> Result:
         contract = read_contract_of(rig.client.settings)
         for _ in range(scale.at_most(rounds=2).rounds):
             alone.append(decoder_rate(photos, contract, cores, seconds))
-            through.append(rig.classify(count, children=cores))
+            through.append(rig.classify(count, children=StackOptions().concurrency))
     series = [
         Series("decoder alone", "photos/s", alone, round(sum(alone) * seconds)),
         Series(
@@ -50,6 +51,7 @@ def measure(scale: Scale) -> Result:
         {"decode_efficiency": series[1].median / series[0].median},
         conditions={
             "processes": cores,
+            "children": StackOptions().concurrency,
             "sizes": [f"{width}x{height}" for width, height in SIZES],
             "megapixels_mean": round(sum(map(megapixels, photos)) / len(photos), 2),
             "kilobytes_mean": round(sum(map(len, photos)) / len(photos) / 1000),

@@ -12,6 +12,7 @@ from typer import Option
 
 from tidegate.cli.failures import SIGNALLED, leave_on_signals, told
 from tidegate.cli.photos import example_photos
+from tidegate.concurrency import default_concurrency
 from tidegate.local.options import PartName, StackOptions
 
 if TYPE_CHECKING:
@@ -35,7 +36,15 @@ def up(
         Option(file_okay=False, resolve_path=True, help="Where Redis keeps its data. Unset, they go at the end."),
     ] = None,
     workers: Annotated[int, Option(min=1, help="Classify workers.")] = 1,
-    concurrency: Annotated[int, Option(min=1, help="Batches that a worker runs at a time.")] = 2,
+    concurrency: Annotated[
+        int,
+        Option(
+            min=1,
+            default_factory=default_concurrency,
+            show_default="one more than cores",
+            help="Batches that a worker runs at a time.",
+        ),
+    ],
     without: Annotated[
         list[PartName] | None, Option(help="Not started here, but reached by its TIDEGATE_ setting. May be repeated.")
     ] = None,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from tidegate.concurrency import default_concurrency
 
 
 class PartName(enum.StrEnum):
@@ -39,6 +41,6 @@ class StackOptions:
     redis_port: int = 0
     triton_grpc_port: int = 0
     workers: int = 1
-    concurrency: int = 2
+    concurrency: int = field(default_factory=default_concurrency)
     without: frozenset[PartName] = frozenset()
     timeout_seconds: float = 60.0
