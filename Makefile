@@ -22,8 +22,8 @@ demo: install ## Start the stack, classify some photos through it, print a table
 up: install ## Start the stack with Flower and serve until Ctrl-C
 	$(BIN)/tidegate up $(ARGS)
 
-test: install ## Run every test
-	$(BIN)/python -m pytest $(ARGS)
+test: install ## Run every test, a file in each of two processes at a time: most of them wait for something
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 chaos: install ## Kill and freeze every part under load, by SEED= for MINUTES=; fails unless every promise is kept
 	$(BIN)/python -m tests.chaos --seed $(SEED) --minutes $(MINUTES)

@@ -17,7 +17,10 @@ from tidegate.settings import load_settings
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 HEAD = """# The API
 
-Made from the OpenAPI document, which every API serves at `/openapi.json` (and to look at, at `/docs`); do not edit.
+Made from the OpenAPI document, which every API serves at `/openapi.json`; do not edit. To look at it and to try calls,
+open `/docs` or `/redoc`: these two pages load their scripts from a CDN, so they need the internet, and stay empty
+without it. Nothing else does.
+
 In the examples the API is at `http://127.0.0.1:8000`, as `tidegate up` starts it, and `$JOB` is the `id` of a job.
 """
 PROBLEM = "application/problem+json"
@@ -42,7 +45,7 @@ def _operations(document: Mapping[str, Any]) -> Iterator[str]:
 def _operation(title: str, operation: Mapping[str, Any]) -> Iterator[str]:
     yield f"### {title}\n\n`{operation['operationId']}`: {operation['description']}\n"
     for example in EXAMPLES.get(operation["operationId"], ()):
-        yield f"```bash\n{example.command}\n```\n\n```json\n{example.answer}\n```\n"
+        yield f"```bash\n{example.command}\n```\n\n```{example.language}\n{example.answer}\n```\n"
     if parameters := operation.get("parameters"):
         yield _table(
             ("parameter", "in", "type", "what"),

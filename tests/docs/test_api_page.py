@@ -28,10 +28,11 @@ def test_page_names_every_operation_and_document() -> None:
 
 
 def test_examples_belong_to_operations() -> None:
-    """No example outlives its operation, and every answer is JSON."""
+    """No example outlives its operation, and every answer that is shown as JSON is."""
     document = create_app(load_settings({})).openapi()
     operations = {operation["operationId"] for path in document["paths"].values() for operation in path.values()}
     assert EXAMPLES.keys() <= operations
     for examples in EXAMPLES.values():
         for example in examples:
-            json.loads(example.answer)
+            if example.language == "json":
+                json.loads(example.answer)

@@ -6,7 +6,8 @@ import inspect
 import re
 from pathlib import Path
 
-from tidegate.cli import app, failures
+from tidegate.cli import failures
+from tidegate.cli.commands import app
 from tidegate.client import Options, errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

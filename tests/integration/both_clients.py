@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Iterable
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from tidegate.client import AsyncClient, AsyncJob, Client, Image, JobState, Model, Outcome, Result
 from tidegate.client.images import ImageT
+
+T = TypeVar("T")
 
 
 class AnyJob(Protocol):
@@ -52,6 +54,10 @@ class AnyClient(Protocol):
         """See ``Client.job``."""
         ...
 
+    def jobs(self, *, status: str | None = None, model: str | None = None) -> Iterator[AnyJob]:
+        """See ``Client.jobs``."""
+        ...
+
     def models(self) -> tuple[Model, ...]:
         """See ``Client.models``."""
         ...
@@ -60,6 +66,12 @@ class AnyClient(Protocol):
         self, images: Iterable[ImageT], *, concurrency: int = 16, **options: Any
     ) -> Generator[Outcome[ImageT], None, None]:
         """See ``Client.map``."""
+        ...
+
+    def submit_all(
+        self, images: Iterable[ImageT], *, concurrency: int = 64, **options: Any
+    ) -> Generator[Outcome[ImageT], None, None]:
+        """See ``Client.submit_all``."""
         ...
 
     def __enter__(self) -> Self:
@@ -120,19 +132,32 @@ class ClientOnLoop:
         """See ``Client.models``."""
         return self._runner.run(self._client.models())
 
+    def jobs(self, *, status: str | None = None, model: str | None = None) -> Iterator[AnyJob]:
+        """See ``Client.jobs``."""
+        for job in self._each(self._client.jobs(status=status, model=model)):
+            yield _JobOnLoop(self._runner, job)
+
     def map(
         self, images: Iterable[ImageT], *, concurrency: int = 16, **options: Any
     ) -> Generator[Outcome[ImageT], None, None]:
         """See ``Client.map``."""
-        outcomes = self._client.map(images, concurrency=concurrency, **options)
+        return self._each(self._client.map(images, concurrency=concurrency, **options))
+
+    def submit_all(
+        self, images: Iterable[ImageT], *, concurrency: int = 64, **options: Any
+    ) -> Generator[Outcome[ImageT], None, None]:
+        """See ``Client.submit_all``."""
+        return self._each(self._client.submit_all(images, concurrency=concurrency, **options))
+
+    def _each(self, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
         try:
             while True:
                 try:
-                    yield self._runner.run(_next(outcomes))
+                    yield self._runner.run(_next(items))
                 except StopAsyncIteration:
                     return
         finally:
-            self._runner.run(outcomes.aclose())
+            self._runner.run(items.aclose())
 
     def __enter__(self) -> Self:
         """Use it."""
@@ -146,8 +171,8 @@ class ClientOnLoop:
         self._runner.close()
 
 
-async def _next(outcomes: AsyncGenerator[Outcome[ImageT], None]) -> Outcome[ImageT]:
-    return await anext(outcomes)
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)
 
 
 #: By name, what makes each of them.

@@ -22,6 +22,7 @@ from tests.integration.server_process import free_ports
 from tests.integration.site import Site, running_site
 from tests.integration.stub_triton import CLASSES, MODEL, answer, hold, image_of
 from tests.integration.workers import environment, wait_until
+from tidegate.client import Client
 from tidegate.jobs import State, new_job_id
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -114,6 +115,20 @@ def submitted(site: Site) -> int:
     return int(count or 0)
 
 
+def accepted(site: Site) -> int:
+    """How many jobs there are, those that have ended not long ago included."""
+    with Client(site.url) as client:
+        return sum(1 for _ in client.jobs())
+
+
+def interrupt(process: subprocess.Popen[str]) -> None:
+    """Press Ctrl-C, after which it has to end soon."""
+    pressed = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert time.monotonic() - pressed < 5
+
+
 @pytest.fixture
 def stopped(site: Site) -> Iterator[threading.Event]:
     """The model stands still until the event is set."""
@@ -196,18 +211,56 @@ def test_submit_goes_on_after_ctrl_c(shell: Shell, site: Site) -> None:
     assert (third.returncode, third.stdout) == (0, "")
 
 
-def test_submit_is_interrupted_at_once(shell: Shell, stopped: threading.Event) -> None:
+def test_submit_hands_in_again_what_is_no_longer_kept(shell: Shell, site: Site) -> None:
+    """Who comes for the answers after they have gone gets new ones, and is not told of a key."""
+    photos(shell.folder / "photos", 20)
+    assert shell.run("submit", "photos", "--resume", "journal").returncode == 0
+    ids = [json.loads(line)["job"] for line in (shell.folder / "journal").read_text().splitlines()[1:]]
+    redis, prefix = site.rig.client.redis, site.rig.settings.key_prefix
+    wait_until(lambda: all(redis.ttl(f"{prefix}job:{job_id}") > 0 for job_id in ids))
+    redis.delete(*(f"{prefix}job:{job_id}" for job_id in ids[:15]))
+    command = ["submit", "photos", "--resume", "journal", "--csv", "table.csv"]
+    second = shell.run(*command)
+    assert (second.returncode, second.stderr) == (0, "")
+    table = [row for row in rows(shell.folder / "table.csv") if row["rank"] == "1"]
+    assert sorted(row["image"] for row in table) == [f"photos/{number:05}.png" for number in range(20)]
+    assert {row["job_id"] for row in table} & set(ids) == set(ids[15:])
+    third = shell.run(*command)
+    assert (third.returncode, third.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("options", [["--wait"], ["--wait", "--resume", "journal"]], ids=["in bulk", "by keys"])
+def test_submit_is_interrupted_at_once(shell: Shell, site: Site, stopped: threading.Event, options: list[str]) -> None:
     """Ctrl-C does not wait for jobs that do not end."""
     photos(shell.folder / "photos", 10)
-    with shell.start("submit", "photos", "--wait", "--resume", "journal") as process:
-        # Everything is handed in, and nothing ends.
-        wait_until(lambda: process.poll() is None and (shell.folder / "journal").exists())
-        wait_until(lambda: len(json.loads(shell.run("queue", "--json").stdout)) == 1)
-        interrupted = time.monotonic()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-    assert time.monotonic() - interrupted < 5
+    before = accepted(site)
+    with shell.start("submit", "photos", *options) as process:
+        wait_until(lambda: accepted(site) == before + 10)
+        interrupt(process)
     assert process.returncode == 128 + signal.SIGINT
+
+
+def test_watch_is_interrupted_at_once(shell: Shell, stopped: threading.Event) -> None:
+    """Ctrl-C does not wait for the answer that is held."""
+    photos(shell.folder / "photos", 1)
+    (line,) = shell.run("submit", "photos").stdout.splitlines()
+    with shell.start("job", line.split("\t")[1], "--watch") as process:
+        assert process.stdout is not None
+        assert re.search(r"\t(queued|running)\b", process.stdout.readline())
+        interrupt(process)
+    assert process.returncode == 128 + signal.SIGINT
+
+
+def test_program_that_waits_is_interrupted_at_once(shell: Shell, site: Site, stopped: threading.Event) -> None:
+    """Nor does a program of the client's, whose answer may be held for much longer."""
+    program = "import sys; from tidegate.client import Client; Client(sys.argv[1]).submit(sys.argv[2]).wait()"
+    photo = photos(shell.folder / "photos", 1) / "00000.png"
+    before = accepted(site)
+    command = [sys.executable, "-c", program, site.url, str(photo)]
+    with subprocess.Popen(command, env=shell.environ, stderr=subprocess.PIPE, text=True) as process:
+        wait_until(lambda: accepted(site) == before + 1)
+        interrupt(process)
+    assert process.returncode == -signal.SIGINT
 
 
 def test_submit_takes_thousands_in_flat_memory(shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -196,6 +197,39 @@ def test_map_classifies_a_folder(client: AnyClient, tmp_path: Path) -> None:
     }
 
 
+def test_submit_all_hands_in_without_waiting(client: AnyClient, stopped: threading.Event) -> None:
+    """Every image is a job before any has ended, and a look at the list finds them all, the newest first."""
+    images = [image_of(number % CLASSES) for number in range(250)]
+    ids = [outcome.job.id for outcome in client.submit_all(images, priority="low") if outcome.job]
+    listed = [job.state for job in itertools.islice(client.jobs(), 250)]
+    assert len(ids) == 250
+    assert {job.id for job in listed} == set(ids)
+    assert [job.created_at for job in listed] == sorted((job.created_at for job in listed), reverse=True)
+    stopped.set()
+    assert client.job(ids[0]).wait(timeout=60)
+
+
+def test_jobs_are_listed_by_state_and_model(client: AnyClient, stopped: threading.Event) -> None:
+    """A list of what waits is what it takes to cancel it all."""
+    for number in range(3):
+        client.submit(image_of(number))
+    waiting = [job for job in client.jobs(status="queued", model=MODEL) if job.cancel().status == "canceled"]
+    assert waiting
+    assert [job.id for job in client.jobs(status="queued", model=MODEL)] == []
+    assert {job.id for job in waiting} <= {job.id for job in client.jobs(status="canceled")}
+    with pytest.raises(RequestError) as caught:
+        next(client.jobs(status="asleep"))
+    assert caught.value.code == "invalid_field"
+
+
+def test_map_goes_on_while_the_queue_is_full(redis_program: Path, tmp_path: Path) -> None:
+    """An API that has no room for most of a form is asked again, and every image has its answer, once."""
+    with running_site(tmp_path, max_queued_jobs=5) as small, Client(small.url) as client:
+        outcomes = list(client.map([image_of(number % CLASSES) for number in range(200)], concurrency=50))
+    assert [outcome.error for outcome in outcomes] == [None] * 200
+    assert len({outcome.job.id for outcome in outcomes if outcome.job}) == 200
+
+
 def test_submission_whose_answer_was_lost_makes_one_job(site: Site) -> None:
     """The API takes it, the connection breaks before the answer is there, and the repetition brings the same job."""
     if not site.knows_repetitions:
@@ -204,6 +238,17 @@ def test_submission_whose_answer_was_lost_makes_one_job(site: Site) -> None:
     with Client(site.url, transport=transport) as client:
         job = client.submit(image_of(3))
     assert [job.id] * 2 == [json.loads(answer)["id"] for answer in transport.answers]
+
+
+def test_form_whose_answer_was_lost_makes_its_jobs_once(site: Site) -> None:
+    """The repetition of a form brings the jobs that it has made already."""
+    transport = LosesFirstAnswer()
+    with Client(site.url, transport=transport) as client:
+        outcomes = list(client.submit_all([image_of(number % CLASSES) for number in range(20)], concurrency=20))
+    told = [item["job"]["id"] for answer in transport.answers for item in json.loads(answer)["jobs"]]
+    assert len(told) > 20
+    assert set(told) == {outcome.job.id for outcome in outcomes if outcome.job}
+    assert len(set(told)) == 20
 
 
 def test_map_survives_a_death_of_the_api(client: AnyClient, site: Site) -> None:

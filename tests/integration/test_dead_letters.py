@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from tests.integration.ledger_probe import HOUR_MS, MODEL, LedgerProbe, failure, new_job, success
 from tests.integration.redis_server import RedisServer
-from tidegate.cli import app
+from tidegate.cli.commands import app
 from tidegate.commands import Return
 from tidegate.errors import (
     ImageCorrupt,

@@ -87,3 +87,14 @@ def test_no_model_waits_while_another_is_served_twice(arrivals: list[str]) -> No
             assert others[batch.model] <= 1
         if held[batch.model]:
             since[batch.model] = Counter()
+
+
+def test_a_full_batch_is_told_of_while_it_may_run() -> None:
+    """So that it may go to a child at once: nothing that comes later could make it larger."""
+    buffer = filled({"a": 3}, limit=4)
+    assert not buffer.has_full_batch()
+    add(buffer, "a", 1)
+    assert buffer.has_full_batch()
+    buffer.pause("a")
+    add(buffer, "a", 4)
+    assert not buffer.has_full_batch()

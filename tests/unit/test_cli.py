@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.cli.commands import app
 from tidegate.cli.failures import told
 from tidegate.cli.photos import example_photos, photos_in
 from tidegate.cli.up import announcement
@@ -42,6 +43,13 @@ def test_cli_explains_every_command(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, [*arguments, "--help"])
     assert result.exit_code == 0
     assert "Usage:" in result.output
+
+
+def test_cli_tells_its_version() -> None:
+    """What to write into a report of a bug, also where nothing was installed."""
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"tidegate( \d+\.\d+\.\d+.*|, from a checkout that is not installed)\n", result.output)
 
 
 def test_cli_builds_the_bundled_model_where_it_is_told_to(tmp_path: Path) -> None:
@@ -115,6 +123,12 @@ def test_announcement_lists_every_address_and_a_command_to_paste() -> None:
     assert curl[-1] == "http://127.0.0.1:8000/v1/jobs"
     (form,) = [word for word in curl if word.startswith("image=@")]
     assert Path(form.removeprefix("image=@")).is_file()
+    (export,) = [shlex.split(line) for line in lines if "export" in line]
+    assert export == [
+        "export",
+        "TIDEGATE_CLIENT_URL=http://127.0.0.1:8000",
+        "TIDEGATE_REDIS_URL=redis://127.0.0.1:6001/0",
+    ]
 
 
 def test_announcement_without_an_api_offers_nothing_to_paste() -> None:

@@ -55,6 +55,20 @@ def test_journal_takes_a_refusal_for_an_end(tmp_path: Path, photo: str) -> None:
         assert journal.is_done(photo, ended=True)
 
 
+def test_image_whose_job_is_lost_gets_another_key(tmp_path: Path, photo: str) -> None:
+    """In this run and in later ones, each time it happens; and it is not done."""
+    keys = []
+    for _ in range(3):
+        with open_journal(tmp_path / "j", {}) as journal:
+            keys.append(journal.key(photo))
+            journal.note(photo, OPEN)
+            journal.note_lost(photo)
+            assert not journal.is_done(photo, ended=False)
+            keys.append(journal.key(photo))
+    assert keys[1::2][:-1] == keys[2::2]
+    assert len(set(keys)) == 4
+
+
 def test_key_is_the_same_in_every_run_of_a_journal(tmp_path: Path, photo: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The API knows an image again that was handed in but not written down, from whatever folder the run is started."""
     with open_journal(tmp_path / "j", {"top_k": 3}) as journal:

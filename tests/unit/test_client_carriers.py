@@ -122,6 +122,24 @@ def test_file_that_cannot_be_read_is_an_error_of_the_image(make: Make, tmp_path:
     assert caught.value.code == "unreadable_file"
 
 
+@pytest.mark.parametrize("name", ["bad\udcff.jpg", 'a"b\n.jpg', "\u00e4.jpg"])
+def test_file_may_have_any_name(make: Make, tmp_path: Path, name: str) -> None:
+    """Also one that is no text, or that ends a line or a quotation: its bytes are sent all the same."""
+    photo = tmp_path / name
+    photo.write_bytes(b"image bytes")
+    bodies: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(request.read())
+        return httpx.Response(200, json=JOB)
+
+    with make(answer) as client:
+        client.classify(photo)
+    (body,) = bodies
+    assert body.count(b"\r\n\r\nimage bytes\r\n") == 1
+    assert body.count(b"Content-Disposition") == 1
+
+
 def test_wait_times_out_with_the_job(make: Make) -> None:
     """Whoever stops waiting can go on later by its id."""
     with make(lambda _: httpx.Response(200, json=QUEUED)) as client, pytest.raises(WaitTimeout) as caught:
@@ -208,3 +226,25 @@ def test_map_tells_every_image_of_a_wrong_key(make: Make) -> None:
     with make(lambda _: httpx.Response(401, json=refusal)) as client:
         outcomes = list(client.map([b"a", b"b"]))
     assert all(isinstance(outcome.error, NotAuthorized) for outcome in outcomes)
+
+
+def test_jobs_are_listed_page_by_page(make: Make) -> None:
+    """A page is asked for when its first job is taken, and each job can be steered."""
+    pages = {"": ("j1", "j2", "c1"), "c1": ("j3", "j4", None)}
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "DELETE":
+            return httpx.Response(200, json={**JOB, "status": "canceled"})
+        assert dict(request.url.params) | {"cursor": ""} == {"status": "queued", "limit": "100", "cursor": ""}
+        asked.append(request.url.params.get("cursor", ""))
+        *ids, following = pages[asked[-1]]
+        return httpx.Response(200, json={"jobs": [{**QUEUED, "id": each} for each in ids], "next": following})
+
+    with make(answer) as client:
+        jobs = client.jobs(status="queued")
+        assert [next(jobs).id, next(jobs).id] == ["j1", "j2"]
+        assert asked == [""]
+        assert next(jobs).cancel().status == "canceled"
+        assert [job.id for job in jobs] == ["j4"]
+    assert asked == ["", "c1"]

@@ -5,19 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
 
 from api.idempotency import parse_idempotency_key
-from tidegate.client import ApiUnreachable, Conflict, JobState, NotFound, ServerError, UnavailableError, WaitTimeout
+from tidegate.client import (
+    ApiUnreachable,
+    ClientError,
+    Conflict,
+    JobState,
+    NotFound,
+    ServerError,
+    UnavailableError,
+    WaitTimeout,
+)
 from tidegate.client.exchanges import HOLD_SECONDS, POLL_SECONDS, Exchange, Exchanges, Pause, Send
 from tidegate.client.images import ImageBytes, ImageUrl
 from tidegate.client.options import Options
 from tidegate.client.retrying import RetryPolicy
 
 PHOTO = ImageBytes(b"bytes", "photo.jpg")
+T = TypeVar("T")
 Reply = httpx.Response | ApiUnreachable
 
 
@@ -32,6 +42,22 @@ def job(status: str = "queued", **more: Any) -> httpx.Response:
     moment = "2026-01-01T00:00:00Z"
     finished = None if status in ("queued", "running") else moment
     return answer(id="j1", status=status, model="m", created_at=moment, finished_at=finished, **more)
+
+
+def batch(*verdicts: str) -> httpx.Response:
+    """An answer that tells of many images: of each the id of its job, or the code for which there is none."""
+
+    def item(verdict: str) -> dict[str, Any]:
+        if verdict.startswith("j"):
+            return {"job": {**job().json(), "id": verdict}, "problem": None}
+        return {"job": None, "problem": {"code": verdict, "detail": "No.", "status": 503, "errors": None}}
+
+    return answer(202, jobs=[item(verdict) for verdict in verdicts])
+
+
+def verdicts_of(found: Sequence[JobState | ClientError]) -> list[str]:
+    """As :func:`batch` has them."""
+    return [each.id if isinstance(each, JobState) else each.code for each in found]
 
 
 def refusal(status: int, code: str, *, retry_after: str | None = None) -> httpx.Response:
@@ -60,7 +86,7 @@ class Stage:
         """Calls by this stage's clock; pauses of retries are as long as they may be."""
         return Exchanges(RetryPolicy(30.0), clock=lambda: self.now, chance=lambda: 1.0)
 
-    def play(self, exchange: Exchange[JobState]) -> JobState:
+    def play(self, exchange: Exchange[T]) -> T:
         """Carry a call out."""
         replies = list(self.replies)
         try:
@@ -77,7 +103,7 @@ class Stage:
                 self.now += after_seconds
                 wanted = exchange.throw(reply) if isinstance(reply, ApiUnreachable) else exchange.send(reply)
         except StopIteration as end:
-            ended: JobState = end.value
+            ended: T = end.value
         assert not replies, "more answers than requests"
         return ended
 
@@ -227,3 +253,69 @@ def test_job_id_cannot_lead_to_another_path() -> None:
     play = stage(job())
     play.play(play.exchanges.get("../models?x=1#"))
     assert play.sent[0].path == "/v1/jobs/..%2Fmodels%3Fx%3D1%23"
+
+
+def names_of(sent: Send) -> list[str]:
+    """Of the images in a form."""
+    return [name for _, (name, _) in sent.body["files"]]
+
+
+def photos(count: int) -> list[ImageBytes]:
+    """Images whose names are their numbers."""
+    return [ImageBytes(b"bytes", str(number)) for number in range(count)]
+
+
+def test_many_images_are_one_form() -> None:
+    """What became of each is told in their order, and a repetition of the form carries its key."""
+    play = stage(ApiUnreachable("reset"), batch("j1", "image_corrupt", "j2"))
+    found = play.play(play.exchanges.submit_all(photos(3), Options(top_k=3)))
+    assert verdicts_of(found) == ["j1", "image_corrupt", "j2"]
+    assert [(sent.path, names_of(sent), sent.body["data"]) for sent in play.sent] == [
+        ("/v1/jobs:batch", ["0", "1", "2"], {"top_k": "3"})
+    ] * 2
+    assert len({sent.headers["Idempotency-Key"] for sent in play.sent}) == 1
+
+
+def test_images_for_which_there_is_no_room_are_sent_again_alone() -> None:
+    """Under a new key, since it is another form; those that were accepted or are wrong are not sent twice."""
+    play = stage(batch("queue_full", "j1", "queue_full", "image_corrupt"), batch("queue_full", "j3"), batch("j2"))
+    found = play.play(play.exchanges.submit_all(photos(4), {}))
+    assert verdicts_of(found) == ["j2", "j1", "j3", "image_corrupt"]
+    assert list(map(names_of, play.sent)) == [["0", "1", "2", "3"], ["0", "2"], ["0"]]
+    assert len({sent.headers["Idempotency-Key"] for sent in play.sent}) == 3
+
+
+def test_images_that_find_no_room_for_long_are_told() -> None:
+    """After as long as one image would be tried, counted from the last time that there was room for any."""
+    play = stage(batch("j1", "queue_full", "queue_full"), batch("j2", "queue_full"), *[batch("queue_full")] * 7)
+    found = play.play(play.exchanges.submit_all(photos(3), {}))
+    assert verdicts_of(found) == ["j1", "j2", "queue_full"]
+    assert sum(play.pauses) > 20
+
+
+def test_form_that_is_too_large_is_halved() -> None:
+    """An API may take less than we send; an image that is too large by itself is told as such."""
+    large = refusal(413, "image_too_large")
+    play = stage(large, batch("j0"), large, batch("j1"), large)
+    assert verdicts_of(play.play(play.exchanges.submit_all(photos(3), {}))) == ["j0", "j1", "image_too_large"]
+
+
+def test_answer_for_another_number_of_images_is_refused() -> None:
+    """Rather than giving an image the job of another."""
+    play = stage(batch("j1"))
+    with pytest.raises(ServerError, match="1 images of 2"):
+        play.play(play.exchanges.submit_all(photos(2), {}))
+
+
+def test_jobs_are_looked_up_by_their_ids() -> None:
+    """In one request, and those that are gone are not among them."""
+    play = stage(answer(jobs=[job().json()], missing=["j2"]))
+    assert list(play.play(play.exchanges.look_up(["j1", "j2"]))) == ["j1"]
+    assert (play.sent[0].path, play.sent[0].body) == ("/v1/jobs:get", {"json": {"ids": ["j1", "j2"]}})
+
+
+def test_page_of_jobs_is_asked_for_by_what_is_wanted() -> None:
+    """What is not asked for is not sent."""
+    play = stage(answer(jobs=[job().json()], next="c1"))
+    assert play.play(play.exchanges.list_jobs(status="queued", cursor="c0")).next == "c1"
+    assert play.sent[0].params == {"status": "queued", "limit": "100", "cursor": "c0"}

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.cli.commands import app
 from tidegate.doctor import machine, ports
 from tidegate.doctor.finding import Verdict
 from tidegate.doctor.machine import judge_python, look_at_machine

@@ -10,7 +10,7 @@ import typer
 
 from tidegate.client import ApiUnreachable, ClientError, RequestError, ThrottledError, WaitTimeout
 from tidegate.client import UnavailableError as ApiUnavailable
-from tidegate.errors import TidegateError, UnavailableError
+from tidegate.errors import StoreUnavailable, TidegateError, UnavailableError
 from tidegate.local.parts import PartFailed
 
 FAILED = 1
@@ -38,7 +38,8 @@ def told() -> Iterator[None]:
         typer.echo(_report(error), err=True)
         raise typer.Exit(FAILED) from error
     except (TidegateError, ClientError) as error:
-        typer.echo(f"tidegate: {error}", err=True)
+        advice = " TIDEGATE_REDIS_URL says where it is." if isinstance(error, StoreUnavailable) else ""
+        typer.echo(f"tidegate: {error}{advice}", err=True)
         raise typer.Exit(exit_code_of(error)) from error
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in {"tidegate", "api", "worker"}:

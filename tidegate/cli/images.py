@@ -45,4 +45,4 @@ def _matches(pattern: str) -> Iterator[str]:
             found = True
             yield path
     if not found:
-        raise typer.BadParameter(f"there is no file at {pattern}", param_hint="PATHS")
+        raise typer.BadParameter(f"there is no file at {pattern}", param_hint="PATH")

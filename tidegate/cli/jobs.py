@@ -62,7 +62,7 @@ def show(job_id: Annotated[str, Argument(metavar="ID")], *, as_json: AsJson = Fa
 
 
 @jobs.command()
-def requeue(job_ids: Annotated[list[str], Argument(metavar="ID...")]) -> None:
+def requeue(job_ids: Annotated[list[str], Argument(metavar="ID")]) -> None:
     """Run failed jobs again, each as a new job, whose id is printed after the old one."""
     job_ids = list(dict.fromkeys(job_ids))
     with told(), _ledger() as ledger:

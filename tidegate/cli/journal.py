@@ -3,7 +3,8 @@
 The first line names the run; each further one is an image that became a job, or that the API refused for good. A run
 gives each image a key that follows from the run's name, the file and the options. So an image that was handed in
 but not written down, because the run was killed in between, is handed in again under the same key, and the API
-answers with the job that it has already.
+answers with the job that it has already. It knows a key for longer than it keeps a job that has ended; where the job
+is gone, the image is handed in once more, under a key that follows from the first.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import fcntl
 import json
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +25,7 @@ from tidegate.client import JobState
 
 #: Of the file's form.
 VERSION = 1
+LOST = "lost"
 
 
 class Journal:
@@ -42,6 +45,8 @@ class Journal:
         self._run = uuid.uuid4()
         #: Whether the job had ended, by key.
         self._ended: dict[bytes, bool] = {}
+        #: How many jobs of an image were no longer kept when they were asked for, by key.
+        self._lost = Counter[bytes]()
         if file is not None:
             self._open(file)
 
@@ -49,9 +54,16 @@ class Journal:
         """How many images are written down."""
         return len(self._ended)
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether a later run can read it."""
+        return self._file is not None
+
     def key(self, image: str) -> str:
-        """The key of an image's submission; another one when the file has changed."""
-        return str(self._uuid(image))
+        """The key of an image's submission; another one when the file has changed, or its job is no longer kept."""
+        key = self._uuid(image)
+        lost = self._lost[key.bytes]
+        return str(uuid.uuid5(key, str(lost)) if lost else key)
 
     def is_done(self, image: str, *, ended: bool) -> bool:
         """Whether an image is written down; where ``ended``, only if its job has ended, or it became none."""
@@ -65,6 +77,14 @@ class Journal:
         if self._file is not None:
             line = {"key": str(key), "image": image, "job": job and job.id, "status": job.status if job else "refused"}
             self._write({**line, "ended": has_ended})
+
+    def note_lost(self, image: str) -> None:
+        """Write down that an image's job is no longer kept, so that it is handed in as a new one from now on."""
+        key = self._uuid(image)
+        self._lost[key.bytes] += 1
+        self._ended.pop(key.bytes, None)
+        if self._file is not None:
+            self._write({"key": str(key), "image": image, "job": None, "status": LOST, "ended": False})
 
     def _uuid(self, image: str) -> uuid.UUID:
         # As JSON, since a file's name may be no text that can be encoded.
@@ -84,7 +104,12 @@ class Journal:
         except (ValueError, KeyError, TypeError) as error:
             raise typer.BadParameter(f"{file.name} is something else than a journal", param_hint="--resume") from error
         for line in _whole_lines(file):
-            self._ended[uuid.UUID(line["key"]).bytes] = line["ended"]
+            key = uuid.UUID(line["key"]).bytes
+            if line["status"] == LOST:
+                self._lost[key] += 1
+                self._ended.pop(key, None)
+            else:
+                self._ended[key] = line["ended"]
 
     def _write(self, line: Mapping[str, Any]) -> None:
         assert self._file is not None

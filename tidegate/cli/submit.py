@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
 from typing import Annotated
 
 import typer
@@ -30,11 +29,10 @@ from tidegate.client import (
     UnavailableError,
 )
 from tidegate.client.connection import DEFAULT_URL
-from tidegate.client.threads import as_they_end
 
 
 def submit(
-    paths: Annotated[list[str], Argument(metavar="PATHS...", help="Images, folders of them, patterns, or URLs.")],
+    paths: Annotated[list[str], Argument(metavar="PATH", help="Images, folders of them, patterns, or URLs.")],
     *,
     model: Annotated[str | None, Option(help="The model that answers.")] = None,
     top_k: Annotated[int | None, Option(min=1, help="How many classes are named.")] = None,
@@ -101,29 +99,39 @@ class _Run:
 
     def carry_out(self, client: Client, interruption: Interruption, *, concurrency: int) -> None:
         """Hand in what is not done, and see to every outcome until the last, a signal, or an error that stops all."""
-        with closing(self._outcomes(client, concurrency)) as outcomes:
+        outcomes = self._outcomes(self._left(), client, concurrency)
+        lost = self._see_to(outcomes, interruption, once_more=self.journal.is_kept)
+        if lost:
+            self._see_to(self._outcomes(lost, client, concurrency), interruption, once_more=False)
+
+    def _outcomes(self, images: Iterable[str], client: Client, concurrency: int) -> Generator[Outcome[str], None, None]:
+        # Where nothing is written down no later run can repeat a submission, and many images go in one request.
+        key = self.journal.key if self.journal.is_kept else None
+        classify = client.map if self.wait else client.submit_all
+        return classify(images, concurrency=concurrency, idempotency_key=key, **self.options)
+
+    def _see_to(
+        self, outcomes: Generator[Outcome[str], None, None], interruption: Interruption, *, once_more: bool
+    ) -> list[str]:
+        """Keep the outcomes; the images whose jobs an earlier run handed in, and that are no longer kept."""
+        lost = []
+        with closing(outcomes):
             for outcome in interruption.steps(outcomes):
                 if _is_everybodys(outcome.error):
                     self.stopped_by = outcome.error
-                    return
-                self.keep(outcome)
-                if outcome.job is not None or not (outcome.error and outcome.error.retryable):
-                    self.journal.note(outcome.image, outcome.job)
-                self.progress.end(failed=outcome.error is not None)
+                    return []
+                if once_more and outcome.error is not None and outcome.error.code == "job_not_found":
+                    self.journal.note_lost(outcome.image)
+                    lost.append(outcome.image)
+                else:
+                    self._end(outcome)
+        return lost
 
-    def _outcomes(self, client: Client, concurrency: int) -> Generator[Outcome[str], None, None]:
-        key = self.journal.key
-        if self.wait:
-            return client.map(self._left(), concurrency=concurrency, idempotency_key=key, **self.options)
-
-        def hand_in(image: str) -> Outcome[str]:
-            try:
-                job = client.submit(image, idempotency_key=key(image), **self.options)
-            except ClientError as error:
-                return Outcome.of_error(image, error)
-            return Outcome(image, job.state, None)
-
-        return as_they_end(hand_in, self._left(), concurrency=concurrency, left=Event())
+    def _end(self, outcome: Outcome[str]) -> None:
+        self.keep(outcome)
+        if outcome.job is not None or not (outcome.error and outcome.error.retryable):
+            self.journal.note(outcome.image, outcome.job)
+        self.progress.end(failed=outcome.error is not None)
 
     def _left(self) -> Iterator[str]:
         """The images that are to be done, each counted as it is taken."""

@@ -14,11 +14,18 @@ from tidegate.cli.failures import SIGNALLED, leave_on_signals, told
 from tidegate.cli.photos import example_photos
 from tidegate.concurrency import default_concurrency
 from tidegate.local.options import PartName, StackOptions
+from tidegate.settings import CLIENT_PREFIX, PREFIX
 
 if TYPE_CHECKING:
     from tidegate.local.stack import RunningStack
 
 Port = Annotated[int, Option(min=0, max=65_535, help="On loopback; 0 for any free one.")]
+#: What tells the commands of ``tidegate`` in another shell where a part is.
+FOUND_BY = {
+    PartName.API: f"{CLIENT_PREFIX}URL",
+    PartName.REDIS: f"{PREFIX}REDIS_URL",
+    PartName.TRITON: f"{PREFIX}TRITON_URL",
+}
 ReadySeconds = Annotated[float, Option("--timeout", min=1, help="Seconds until every part must be up.")]
 
 
@@ -98,7 +105,7 @@ def serve(options: StackOptions, status_file: Path | None) -> None:
 
 
 def announcement(addresses: Mapping[str, str]) -> str:
-    """Where everything is, and a command that classifies a photo when it is pasted into a shell.
+    """Where everything is, and what to paste into another shell: a photo to classify, and how the commands find it.
 
     Args:
         addresses: by the name of the part.
@@ -107,4 +114,6 @@ def announcement(addresses: Mapping[str, str]) -> str:
     if PartName.API in addresses:
         photo = shlex.quote(str(example_photos()[0]))
         lines += ["", f"  curl -sS -H 'Prefer: wait=10' -F image=@{photo} {addresses[PartName.API]}/v1/jobs"]
+    known = [f"{name}={shlex.quote(addresses[part])}" for part, name in FOUND_BY.items() if part in addresses]
+    lines += ["", f"  export {' '.join(known)}"]
     return "\n".join([*lines, "", "Tidegate is up; Ctrl-C ends it.", ""])

@@ -9,10 +9,12 @@ from typing import Self, TypeVar, Unpack
 
 import httpx
 
+from tidegate.client.bulk_on_loop import BulkOnLoop
 from tidegate.client.connection import DEFAULT_URL, build_request, http_options, translate
 from tidegate.client.documents import JobState, Model, Result
 from tidegate.client.errors import ClientError, WaitTimeout
 from tidegate.client.exchanges import Exchange, Exchanges, Pause
+from tidegate.client.forms import LEAST_CONCURRENCY
 from tidegate.client.images import Image, ImageBytes, ImageT, ImageUrl, read_image
 from tidegate.client.options import Options
 from tidegate.client.outcomes import Outcome, result_of
@@ -58,6 +60,17 @@ class AsyncClient:
         """A job that was submitted before."""
         return AsyncJob(await self._carrier.run(self._exchanges.get(job_id)), self._exchanges, self._carrier)
 
+    async def jobs(self, *, status: str | None = None, model: str | None = None) -> AsyncGenerator[AsyncJob, None]:
+        """The jobs of this API key, the newest first; see :meth:`Client.jobs`."""
+        cursor: str | None = None
+        while True:
+            page = await self._carrier.run(self._exchanges.list_jobs(status=status, model=model, cursor=cursor))
+            for state in page.jobs:
+                yield AsyncJob(state, self._exchanges, self._carrier)
+            cursor = page.next
+            if cursor is None:
+                return
+
     async def models(self) -> tuple[Model, ...]:
         """The models, also those that cannot serve, with the reason."""
         return await self._carrier.run(self._exchanges.models())
@@ -71,16 +84,42 @@ class AsyncClient:
         idempotency_key: Callable[[ImageT], str] | None = None,
         **options: Unpack[Options],
     ) -> AsyncGenerator[Outcome[ImageT], None]:
-        """Classify many images; see :meth:`Client.map`.
+        """Classify many images; see :meth:`Client.map`."""
+        if idempotency_key is None and concurrency >= LEAST_CONCURRENCY:
+            bulk = BulkOnLoop[ImageT](self._exchanges, self._carrier.run, options, wait=True, timeout=timeout)
+            return bulk.outcomes(images, concurrency=concurrency)
 
-        For very many that one is the cheaper: an httpx request costs several times as much on an event loop.
-        """
+        async def classify(image: ImageT) -> Exchange[JobState]:
+            key = idempotency_key(image) if idempotency_key else None
+            return self._exchanges.classify(await _read(image), options, key=key, timeout=timeout)
 
+        return self._one_by_one(classify, images, concurrency=concurrency)
+
+    def submit_all(
+        self,
+        images: Iterable[ImageT],
+        *,
+        concurrency: int = 64,
+        idempotency_key: Callable[[ImageT], str] | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncGenerator[Outcome[ImageT], None]:
+        """Hand in many images, and go on without waiting for their ends; see :meth:`Client.submit_all`."""
+        if idempotency_key is None and concurrency >= LEAST_CONCURRENCY:
+            bulk = BulkOnLoop[ImageT](self._exchanges, self._carrier.run, options, wait=False, timeout=None)
+            return bulk.outcomes(images, concurrency=concurrency)
+
+        async def submit(image: ImageT) -> Exchange[JobState]:
+            key = idempotency_key(image) if idempotency_key else None
+            return self._exchanges.submit(await _read(image), options, key=key)
+
+        return self._one_by_one(submit, images, concurrency=concurrency)
+
+    def _one_by_one(
+        self, call: Callable[[ImageT], Awaitable[Exchange[JobState]]], images: Iterable[ImageT], *, concurrency: int
+    ) -> AsyncGenerator[Outcome[ImageT], None]:
         async def outcome(image: ImageT) -> Outcome[ImageT]:
             try:
-                key = idempotency_key(image) if idempotency_key else None
-                call = self._exchanges.classify(await _read(image), options, key=key, timeout=timeout)
-                return Outcome.of_job(image, await self._carrier.run(call))
+                return Outcome.of_job(image, await self._carrier.run(await call(image)))
             except ClientError as error:
                 return Outcome.of_error(image, error)
 

@@ -148,6 +148,20 @@ class ModelList(_Document):
     models: tuple[Model, ...]
 
 
+class JobPage(_Document):
+    """Some jobs of a list; ``next`` is where the rest of it begins, None on the last page."""
+
+    jobs: tuple[JobState, ...]
+    next: str | None = None
+
+
+class JobLookup(_Document):
+    """Jobs that were asked for by their ids; ``missing`` are the ids of which there are none."""
+
+    jobs: tuple[JobState, ...]
+    missing: tuple[str, ...] = ()
+
+
 class FieldProblem(_Document):
     """What is wrong with one field; ``pointer`` is its JSON pointer."""
 
@@ -156,9 +170,23 @@ class FieldProblem(_Document):
 
 
 class Problem(_Document):
-    """Why a request was refused. Source: RFC 9457, and ``code`` is the API's own."""
+    """Why a request, or one image of many, was refused. Source: RFC 9457, and ``code`` is the API's own."""
 
     code: str
     title: str = ""
     detail: str = ""
-    errors: tuple[FieldProblem, ...] = ()
+    status: int = 500
+    errors: tuple[FieldProblem, ...] | None = None
+
+
+class SubmittedImage(_Document):
+    """What became of one image of many: its job, or why there is none."""
+
+    job: JobState | None = None
+    problem: Problem | None = None
+
+
+class SubmittedBatch(_Document):
+    """What became of many images, in their order."""
+
+    jobs: tuple[SubmittedImage, ...]

@@ -239,14 +239,16 @@ def error_from_problem(problem: Problem, *, status: int) -> ClientError:
     """The error that a refusal stands for: of a whole request, or of one image of many."""
     kind = CLASSES.get(problem.code) or _kind_of_status(status)
     error = kind(problem.detail or problem.title, code=problem.code or None, status=status)
-    error.fields = problem.errors
+    error.fields = problem.errors or ()
     return error
 
 
 def error_from_job(job: JobState) -> ClientError | None:
-    """Why a job that has ended has no result; None where it has one."""
+    """Why a job has no result; None where it has one."""
     if job.result is not None:
         return None
+    if not job.ended:
+        return WaitTimeout(f"Job {job.id} is still {job.status}.", job=job)
     if job.status == JobCanceled.code:
         return JobCanceled("The job was canceled.", job=job)
     if job.status == JobExpired.code:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import time
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,14 +18,16 @@ from urllib.parse import quote
 import httpx
 from pydantic import ValidationError
 
-from tidegate.client.documents import JobState, Model, ModelList
+from tidegate.client.documents import JobLookup, JobPage, JobState, Model, ModelList, SubmittedBatch, SubmittedImage
 from tidegate.client.errors import (
     ClientError,
     Conflict,
+    ImageError,
     JobCanceled,
     ServerError,
     WaitTimeout,
     error_from_answer,
+    error_from_problem,
     retry_after_seconds,
 )
 from tidegate.client.images import ImageBytes, ImageUrl
@@ -36,6 +38,8 @@ from tidegate.client.retrying import RetryPolicy
 HOLD_SECONDS = 25
 #: Between two looks at a job, where the API names no time.
 POLL_SECONDS = 1.0
+#: Most jobs in a page of a list. Source: ``docs/api.md``.
+PAGE_JOBS = 100
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,40 @@ class Exchanges:
         answer = yield from self._ask(Send("POST", "/v1/jobs", hold_seconds, headers=headers, body=body))
         return _read(answer, JobState)
 
+    def submit_all(self, images: Sequence[ImageBytes], options: Options) -> Exchange[list[JobState | ClientError]]:
+        """Hand in many images in one request; what became of each, in their order.
+
+        Those that are refused for a cause that passes are tried again, as whole requests are.
+        """
+        verdicts: dict[int, JobState | ClientError] = {}
+        left, retries = list(range(len(images))), self._retries()
+        while left:
+            found = yield from self._hand_in([images[place] for place in left], options)
+            verdicts |= zip(left, found, strict=True)
+            busy = [error for error in found if isinstance(error, ClientError) and error.retryable]
+            if len(busy) < len(left):
+                # There was room for some, so the API makes room.
+                retries = self._retries()
+            pause = retries.pause_after(busy[0]) if busy else None
+            if pause is None:
+                break
+            yield Pause(pause)
+            left = [place for place in left if verdicts[place] in busy]
+        return [verdicts[place] for place in range(len(images))]
+
+    def look_up(self, job_ids: Sequence[str]) -> Exchange[Mapping[str, JobState]]:
+        """The jobs as they stand, by id, of up to 1,000 ids; those that there are not are left out."""
+        answer = yield from self._ask(Send("POST", "/v1/jobs:get", body={"json": {"ids": list(job_ids)}}))
+        return {job.id: job for job in _read(answer, JobLookup).jobs}
+
+    def list_jobs(
+        self, *, status: str | None = None, model: str | None = None, cursor: str | None = None
+    ) -> Exchange[JobPage]:
+        """A page of the caller's jobs, the newest first; ``cursor`` is the ``next`` of the page before."""
+        asked = {"status": status, "model": model, "limit": str(PAGE_JOBS), "cursor": cursor}
+        params = {name: value for name, value in asked.items() if value is not None}
+        return _read((yield from self._ask(Send("GET", "/v1/jobs", params=params))), JobPage)
+
     def classify(
         self, image: ImageBytes | ImageUrl, options: Options, *, key: str | None = None, timeout: float | None = None
     ) -> Exchange[JobState]:
@@ -113,6 +151,9 @@ class Exchanges:
 
     def wait(self, job_id: str, *, timeout: float | None = None) -> Exchange[JobState]:
         """The job once it has ended.
+
+        By answers that are held, one after the other, and not by a stream of events: it tells of the end just as soon,
+        and what breaks is one request, which is sent again like any other.
 
         Raises:
             WaitTimeout: it has not, within that many seconds.
@@ -166,7 +207,7 @@ class Exchanges:
 
     def _ask(self, send: Send) -> Exchange[httpx.Response]:
         """Send until there is an answer that is worth having, as the policy says."""
-        tries, failed_at = 0, None
+        retries = self._retries()
         while True:
             try:
                 answer = yield send
@@ -175,14 +216,60 @@ class Exchanges:
                     return answer
                 raise error_from_answer(answer)
             except ClientError as error:
-                tries, now = tries + 1, self.clock()
-                failed_at = now if failed_at is None else failed_at
-                pause = self.policy.pause_seconds(
-                    error, tries=tries, spent_seconds=now - failed_at, chance=self.chance()
-                )
+                pause = retries.pause_after(error)
                 if pause is None:
                     raise
             yield Pause(pause)
+
+    def _hand_in(self, images: Sequence[ImageBytes], options: Options) -> Exchange[list[JobState | ClientError]]:
+        try:
+            answer = yield from self._ask(_batch(images, options))
+        except ImageError as error:
+            if len(images) == 1:
+                return [error]
+            # Either one of them is larger than the API takes, or all together are.
+            middle = len(images) // 2
+            first = yield from self._hand_in(images[:middle], options)
+            return first + (yield from self._hand_in(images[middle:], options))
+        items = _read(answer, SubmittedBatch).jobs
+        if len(items) != len(images):
+            raise ServerError(f"The API answered for {len(items)} images of {len(images)}.")
+        return [_verdict(item) for item in items]
+
+    def _retries(self) -> _Retries:
+        return _Retries(self.policy, self.clock, self.chance)
+
+
+@dataclass
+class _Retries:
+    """The tries of one request so far."""
+
+    policy: RetryPolicy
+    clock: Callable[[], float]
+    chance: Callable[[], float]
+    tries: int = 0
+    failed_at: float | None = None
+
+    def pause_after(self, error: ClientError) -> float | None:
+        """How long to pause before the next try; None when there should be none."""
+        self.tries, now = self.tries + 1, self.clock()
+        self.failed_at = now if self.failed_at is None else self.failed_at
+        return self.policy.pause_seconds(
+            error, tries=self.tries, spent_seconds=now - self.failed_at, chance=self.chance()
+        )
+
+
+def _batch(images: Sequence[ImageBytes], options: Options) -> Send:
+    headers = {"Idempotency-Key": _quoted(str(uuid.uuid4()))}
+    files = [("image", (image.name, image.content)) for image in images]
+    return Send("POST", "/v1/jobs:batch", headers=headers, body={"files": files, "data": form_fields(options)})
+
+
+def _verdict(item: SubmittedImage) -> JobState | ClientError:
+    """What became of one image."""
+    if item.problem is not None:
+        return error_from_problem(item.problem, status=item.problem.status)
+    return item.job or ServerError("The API told neither of a job nor why there is none.")
 
 
 def _quoted(text: str) -> str:
@@ -195,7 +282,7 @@ def _job_path(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
-D = TypeVar("D", JobState, ModelList)
+D = TypeVar("D", JobState, ModelList, JobPage, JobLookup, SubmittedBatch)
 
 
 def _read(answer: httpx.Response, kind: type[D]) -> D:

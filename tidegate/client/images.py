@@ -41,7 +41,8 @@ def read_image(image: Image) -> ImageBytes | ImageUrl:
         return ImageUrl(image)
     path = Path(image)
     try:
-        return ImageBytes(path.read_bytes(), path.name)
+        # A file may have a name that is no text; it is told for people's sake alone.
+        return ImageBytes(path.read_bytes(), path.name.encode("utf-8", "replace").decode())
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ImageError(f"{path} cannot be read: {reason}.", code="unreadable_file") from error

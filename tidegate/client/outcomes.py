@@ -17,7 +17,7 @@ class Outcome(Generic[ImageT]):
     Attributes:
         image: as it was given.
         job: its job; None where it did not become one.
-        error: why it has no result; None where it has one.
+        error: why it has no result; None where it has one, or its end was not waited for.
     """
 
     image: ImageT
@@ -29,7 +29,7 @@ class Outcome(Generic[ImageT]):
         """What the model said.
 
         Raises:
-            ClientError: why it said nothing.
+            ClientError: why it said nothing; WaitTimeout where the job has not ended.
         """
         if self.error is not None:
             raise self.error
@@ -37,8 +37,8 @@ class Outcome(Generic[ImageT]):
 
     @classmethod
     def of_job(cls, image: ImageT, job: JobState) -> Self:
-        """Of a job that has ended."""
-        return cls(image, job, error_from_job(job))
+        """Of a job that has ended, or one whose end is not waited for."""
+        return cls(image, job, error_from_job(job) if job.ended else None)
 
     @classmethod
     def of_error(cls, image: ImageT, error: ClientError) -> Self:

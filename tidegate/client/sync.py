@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from threading import Event
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 import httpx
 
+from tidegate.client.bulk import Bulk
 from tidegate.client.connection import DEFAULT_URL, build_request, http_options, translate
 from tidegate.client.documents import JobState, Model, Result
 from tidegate.client.errors import ClientError, WaitTimeout
 from tidegate.client.exchanges import Exchange, Exchanges, Pause
+from tidegate.client.forms import LEAST_CONCURRENCY
 from tidegate.client.images import Image, ImageT, read_image
 from tidegate.client.options import Options
 from tidegate.client.outcomes import Outcome, result_of
 from tidegate.client.retrying import RetryPolicy
-from tidegate.client.threads import as_they_end
+from tidegate.client.threads import as_they_end, through
 
 T = TypeVar("T")
 
@@ -77,6 +79,23 @@ class Client:
         """A job that was submitted before."""
         return Job(self._carrier.run(self._exchanges.get(job_id)), self._exchanges, self._carrier)
 
+    def jobs(self, *, status: str | None = None, model: str | None = None) -> Iterator[Job]:
+        """The jobs of this API key, the newest first: those that are open, and those that ended not long ago.
+
+        They are asked for page by page as they are taken, so a loop may stop whenever it has seen enough.
+
+        Args:
+            status: only those in this state, such as ``queued`` or ``failed``.
+            model: only those of this model.
+        """
+        cursor: str | None = None
+        while True:
+            page = self._carrier.run(self._exchanges.list_jobs(status=status, model=model, cursor=cursor))
+            yield from (Job(state, self._exchanges, self._carrier) for state in page.jobs)
+            cursor = page.next
+            if cursor is None:
+                return
+
     def models(self) -> tuple[Model, ...]:
         """The models, also those that cannot serve, with the reason."""
         return self._carrier.run(self._exchanges.models())
@@ -96,6 +115,9 @@ class Client:
         that fails stops no other: its error is in its outcome. Whoever leaves early leaves the jobs under way to
         themselves.
 
+        Many images go in one request, and many jobs are looked for in one, where there are no keys of the caller's
+        (the API knows those for one image at a time) and ``concurrency`` is 8 or more.
+
         Args:
             images: taken as they are needed; a generator may make them.
             concurrency: how many are under way at a time; more than a batch of the model keeps it busy.
@@ -104,17 +126,65 @@ class Client:
                 the earlier one; by default each is a job of its own.
             options: see :class:`Options`; the same for all.
         """
+        if idempotency_key is None and concurrency >= LEAST_CONCURRENCY:
+            return self._in_bulk(images, options, concurrency=concurrency, wait=True, timeout=timeout)
+
+        def classify(image: ImageT) -> Exchange[JobState]:
+            key = idempotency_key(image) if idempotency_key else None
+            return self._exchanges.classify(read_image(image), options, key=key, timeout=timeout)
+
+        return self._one_by_one(classify, images, concurrency=concurrency)
+
+    def submit_all(
+        self,
+        images: Iterable[ImageT],
+        *,
+        concurrency: int = 64,
+        idempotency_key: Callable[[ImageT], str] | None = None,
+        **options: Unpack[Options],
+    ) -> Generator[Outcome[ImageT], None, None]:
+        """Hand in many images, and go on without waiting for their ends; as :meth:`map` but for that.
+
+        Each outcome has the job as it was accepted, or the error for which it was not.
+        """
+        if idempotency_key is None and concurrency >= LEAST_CONCURRENCY:
+            return self._in_bulk(images, options, concurrency=concurrency, wait=False)
+
+        def submit(image: ImageT) -> Exchange[JobState]:
+            key = idempotency_key(image) if idempotency_key else None
+            return self._exchanges.submit(read_image(image), options, key=key)
+
+        return self._one_by_one(submit, images, concurrency=concurrency)
+
+    def _one_by_one(
+        self, call: Callable[[ImageT], Exchange[JobState]], images: Iterable[ImageT], *, concurrency: int
+    ) -> Generator[Outcome[ImageT], None, None]:
         left = Event()
 
         def outcome(image: ImageT) -> Outcome[ImageT]:
             try:
-                key = idempotency_key(image) if idempotency_key else None
-                call = self._exchanges.classify(read_image(image), options, key=key, timeout=timeout)
-                return Outcome.of_job(image, self._carrier.run(call, left=left))
+                return Outcome.of_job(image, self._carrier.run(call(image), left=left))
             except ClientError as error:
                 return Outcome.of_error(image, error)
 
         return as_they_end(outcome, images, concurrency=concurrency, left=left)
+
+    def _in_bulk(
+        self,
+        images: Iterable[ImageT],
+        options: Options,
+        *,
+        concurrency: int,
+        wait: bool,
+        timeout: float | None = None,
+    ) -> Generator[Outcome[ImageT], None, None]:
+        left = Event()
+
+        def carry(exchange: Exchange[T]) -> T:
+            return self._carrier.run(exchange, left=left)
+
+        crew = Bulk[ImageT](self._exchanges, carry, options, left=left, wait=wait, timeout=timeout)
+        return through(crew, images, concurrency=concurrency, left=left)
 
     def close(self) -> None:
         """Close every connection."""

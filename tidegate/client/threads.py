@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from queue import SimpleQueue
 from threading import Event, Thread
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
+Item_contra = TypeVar("Item_contra", contravariant=True)
+Done_co = TypeVar("Done_co", covariant=True)
 
 
 def as_they_end(
@@ -24,7 +26,29 @@ def as_they_end(
         concurrency: how many items are under way, or done and not given yet.
         left: is set at the end, so that work under way can see that nobody waits for it.
     """
-    crew = _Crew(work)
+    return through(_Crew(work), items, concurrency=concurrency, left=left)
+
+
+class Crew(Protocol[Item_contra, Done_co]):
+    """Threads that do the work on items."""
+
+    def take_up(self, item: Item_contra, /) -> None:
+        """Have the work on an item done."""
+        ...
+
+    def next_done(self) -> Done_co:
+        """What came of the next item that is done; raises what the work on it raised."""
+        ...
+
+    def dismiss(self) -> None:
+        """Let the threads end after what is under way."""
+        ...
+
+
+def through(
+    crew: Crew[Item, Done], items: Iterable[Item], *, concurrency: int, left: Event
+) -> Generator[Done, None, None]:
+    """Give the items to a crew, so many at a time, and give what comes of them; as :func:`as_they_end`."""
     under_way = 0
     try:
         for item in items:
