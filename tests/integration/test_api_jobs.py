@@ -183,7 +183,9 @@ async def test_a_job_can_be_read_as_soon_as_it_is_accepted(api: httpx.AsyncClien
 
 
 @pytest.mark.parametrize(
-    "job_id", [new_job_id(), "not-a-uuid", "..%2f..", "%00", "x" * 5000, new_job_id().upper(), f"{{{new_job_id()}}}"]
+    "job_id",
+    [new_job_id(), "not-a-uuid", "..%2f..", "%00", "x" * 5000, new_job_id().upper(), f"{{{new_job_id()}}}"],
+    ids=["unknown", "word", "path", "null", "long", "upper case", "braces"],
 )
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 async def test_an_unknown_job_is_not_found(api: httpx.AsyncClient, method: str, job_id: str) -> None:

@@ -51,7 +51,7 @@ async def api(keyed: Settings) -> AsyncIterator[httpx.AsyncClient]:
         {"authorization": "", "x-api-key": "wrong"},
         {"authorization": "Bearer ü".encode()},
     ],
-    ids=str,
+    ids=["empty", "no key", "longer", "basic", "wrong", "not ASCII"],
 )
 async def test_without_a_key_that_is_known_nothing_is_told(api: httpx.AsyncClient, headers: dict[str, Any]) -> None:
     """Every route under a version wants one, and says how it is shown; health does not."""

@@ -63,7 +63,11 @@ def test_coding_that_was_not_asked_for_is_refused(coding: str) -> None:
         list(decoded(answer(BODY, coding)))
 
 
-@pytest.mark.parametrize("body", [b"not gzip at all", gzip.compress(BODY)[:-9], gzip.compress(BODY)[:50], b""])
+@pytest.mark.parametrize(
+    "body",
+    [b"not gzip at all", gzip.compress(BODY)[:-9], gzip.compress(BODY)[:50], b""],
+    ids=["text", "cut", "short", "empty"],
+)
 def test_broken_coding_is_a_broken_answer(body: bytes) -> None:
     """Cut short or never right: half an image must not pass for a whole one."""
     with pytest.raises(UrlUnreachable):
