@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,7 +14,7 @@ from api.body_room import BodyRoom
 from api.documentation import DESCRIPTION, TAGS, DocumentedAPI
 from api.errors import install_handlers
 from api.lookups import MAX_LOOKUP_BYTES
-from api.routes import deliveries, health, jobs, models, submissions
+from api.routes import deliveries, health, jobs, lookups, models, submissions
 from api.services import open_services
 from api.uploads import max_body_bytes
 from tidegate.settings import Settings, load_settings
@@ -34,8 +35,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     if settings is None:
         settings = load_settings()
-        configure_logging(settings)
+        configure_logging(settings, may_fork=False)
         _join_server_logs()
+        _spare_the_imported()
     app = DocumentedAPI(
         title="Tidegate",
         description=DESCRIPTION,
@@ -53,8 +55,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         timeout_seconds=settings.upload_timeout_seconds,
     )
     install_handlers(app)
-    for routes in (submissions, jobs, deliveries, models, health):
-        app.include_router(routes.router)
+    for routes in (submissions, lookups, jobs, deliveries, models, health):
+        # Included as routers they would be looked for twice in every request.
+        app.router.routes.extend(routes.router.routes)
     return app
 
 
@@ -68,9 +71,21 @@ def _lifespan(settings: Settings) -> Callable[[FastAPI], AbstractAsyncContextMan
     return lifespan
 
 
+def _spare_the_imported() -> None:
+    """Have the garbage collector leave alone what was imported, which stays: to walk it again and again takes long.
+
+    How often it comes is as it was: who is refused may leave a cycle behind, with an upload in it.
+    """
+    gc.collect()
+    gc.freeze()
+
+
 def _join_server_logs() -> None:
     """Let uvicorn's lines go where ours go, in the same format."""
     for name in ("uvicorn", "uvicorn.access", "uvicorn.error"):
         logger = logging.getLogger(name)
+        if not logger.handlers and not logger.propagate:
+            # Silenced by ``--no-access-log``: its lines would show queries, in which metadata may stand.
+            continue
         logger.handlers.clear()
         logger.propagate = True

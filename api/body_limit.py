@@ -42,7 +42,7 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, with a ``receive`` that watches."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not _may_have_body(scope):
             await self._app(scope, receive, send)
             return
         body = _Body(receive, self._limit_of(scope), self._timeout_seconds, BodyShare(self._room, scope))
@@ -109,6 +109,13 @@ class _Body:
                 return await self._receive()
         except TimeoutError as error:
             raise UploadTimeout("The body of the request took too long to arrive.") from error
+
+
+def _may_have_body(scope: Scope) -> bool:
+    """In HTTP/1 one of two headers announces it; later versions need none. Source: RFC 9112, section 6."""
+    if scope["http_version"] not in ("1.0", "1.1"):
+        return True
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
 
 
 def _declared_bytes(scope: Scope) -> int | None:

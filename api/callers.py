@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
 
 from api.deadline import store_deadline
-from api.errors import HEADERS_STATE
+from api.errors import QUOTA_HEADERS
 from api.services import Services, services_of
 from tidegate.errors import RateLimited
 from tidegate.settings import Settings
@@ -30,8 +31,8 @@ class Caller:
     tenant: str
 
 
-async def caller_of(request: Request, response: Response) -> Caller:
-    """Who sends this request; counts it, and tells in the answer what is left.
+async def caller_of(request: Request) -> Caller:
+    """Who sends this request; counts it, and notes what is left for :func:`noted_headers`.
 
     Raises:
         Unauthorized: it is nobody who may.
@@ -40,17 +41,27 @@ async def caller_of(request: Request, response: Response) -> Caller:
     services = services_of(request)
     tenant = services.gate.tenant_of(request)
     if services.settings.key_requests or services.settings.key_open_jobs:
-        await _count(tenant, request, response, services)
+        await _count(tenant, request, services)
     return Caller(tenant)
 
 
-async def _count(tenant: str, request: Request, response: Response, services: Services) -> None:
+def noted_headers(request: Request) -> Mapping[str, str]:
+    """What the answer must tell of the caller's limits."""
+    headers: Mapping[str, str] = request.scope.get(QUOTA_HEADERS, {})
+    return headers
+
+
+async def _caller_of(request: Request, response: Response) -> Caller:
+    caller = await caller_of(request)
+    response.headers.update(noted_headers(request))
+    return caller
+
+
+async def _count(tenant: str, request: Request, services: Services) -> None:
     settings = services.settings
     async with store_deadline(settings):
         usage = await services.ledger.run(count_request(tenant, settings))
-    headers = quota_headers(usage, settings)
-    response.headers.update(headers)
-    setattr(request.state, HEADERS_STATE, headers)
+    request.scope[QUOTA_HEADERS] = quota_headers(usage, settings)
     if settings.key_requests and usage.requests > settings.key_requests:
         raise RateLimited(
             "This key has sent as many requests as it may for now.",
@@ -73,4 +84,4 @@ def quota_headers(usage: Usage, settings: Settings) -> dict[str, str]:
 
 
 #: A route's parameter of this type lets in whoever may call, and tells who it is.
-CallerOfRequest = Annotated[Caller, Depends(caller_of)]
+CallerOfRequest = Annotated[Caller, Depends(_caller_of)]

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from api.errors import PROBLEM_MEDIA_TYPE, kind_of
 from api.idempotency import MAX_KEY_CHARACTERS
-from api.lookups import Lookup
+from api.lookups import Lookup, WaitQuery
 from api.options import JobOptions
 from api.prefer import MAX_WAIT_SECONDS
 from api.schemas import FieldProblem, Problem
@@ -220,6 +220,19 @@ BATCH_SUBMISSION: dict[str, Any] = {
         },
     },
 }
+#: What FastAPI cannot read off ``get_job``.
+ONE_JOB: dict[str, Any] = {
+    "parameters": [
+        {"name": "job_id", "in": "path", "required": True, "schema": {"type": "string", "title": "Job Id"}},
+        {
+            "name": "wait",
+            "in": "query",
+            "required": False,
+            "schema": WaitQuery.model_json_schema()["properties"]["wait"],
+            "description": WaitQuery.model_fields["wait"].description,
+        },
+    ]
+}
 #: What FastAPI cannot read off ``get_jobs``.
 LOOKUP: dict[str, Any] = {
     "requestBody": {
@@ -238,7 +251,19 @@ EVENTS: dict[int | str, dict[str, Any]] = {
         "description": "Events `queued`, `running` and `ended`, whose data is the job.",
         "content": {
             "text/event-stream": {
-                "schema": {"type": "string"},
+                # Of one event, as OpenAPI 3.2 has it; 3.1 has no word for a stream.
+                "itemSchema": {
+                    "type": "object",
+                    "properties": {
+                        "id": {"type": "string"},
+                        "event": {"enum": ["queued", "running", "ended"]},
+                        "data": {
+                            "type": "string",
+                            "contentMediaType": "application/json",
+                            "contentSchema": {"$ref": "#/components/schemas/Job"},
+                        },
+                    },
+                },
                 "example": 'id: queued-0-3\nevent: queued\ndata: {"status": "queued", "queue_position": 3}\n\n',
             }
         },

@@ -53,8 +53,8 @@ from tidegate.store import translate
 
 log = structlog.get_logger(__name__)
 
-#: Where a request's state keeps headers that an error must carry too.
-HEADERS_STATE = "quota_headers"
+#: Where a request's scope keeps headers that every answer must carry, an error too.
+QUOTA_HEADERS = "tidegate.quota_headers"
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 #: Without a registered type a problem is told apart by its ``code``, and its title is the phrase of its status.
 #: Source: RFC 9457, section 4.2.1.
@@ -202,7 +202,7 @@ async def _tell_ours(request: Request, error: Exception) -> Response:
         level = log.warning if isinstance(error, UnavailableError) else log.info
         level("request.refused", reason=str(error), **facts)
     response = problem_response(error)
-    response.headers.update(getattr(request.state, HEADERS_STATE, {}))
+    response.headers.update(request.scope.get(QUOTA_HEADERS, {}))
     return response
 
 

@@ -17,7 +17,6 @@ from starlette.types import Receive, Scope, Send
 
 from api.disconnect import unless_gone
 from api.waiters import Waiters
-from tidegate.documents import Job
 from tidegate.errors import StoreUnavailable
 from tidegate.jobs import JobRecord, State
 
@@ -46,16 +45,16 @@ def news_since(last_id: str, record: JobRecord) -> Iterator[JobRecord]:
         yield record
 
 
-def render(record: JobRecord, job: Job) -> bytes:
-    """One event."""
+def render(record: JobRecord, job: bytes) -> bytes:
+    """One event, with the job as JSON."""
     name = "ended" if record.state.terminal else record.state.value
-    return f"id: {event_id(record)}\nevent: {name}\ndata: {job.model_dump_json()}\n\n".encode()
+    return f"id: {event_id(record)}\nevent: {name}\ndata: ".encode() + job + b"\n\n"
 
 
 class JobEvents:
     """The events of one job for one client."""
 
-    def __init__(self, waiters: Waiters, job_id: str, *, last_id: str, show: Callable[[JobRecord], Job]) -> None:
+    def __init__(self, waiters: Waiters, job_id: str, *, last_id: str, show: Callable[[JobRecord], bytes]) -> None:
         self._waiters = waiters
         self._job_id = job_id
         self._last_id = last_id

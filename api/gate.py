@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 import structlog
 from fastapi import Request
@@ -55,7 +56,11 @@ class Gate:
 
 def _is_local(request: Request) -> bool:
     """Whether the connection came in on the loopback interface, or over a Unix socket, which has no address."""
-    host = (request.scope.get("server") or ("", None))[0]
+    return _is_loopback((request.scope.get("server") or ("", None))[0])
+
+
+@lru_cache(maxsize=256)
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

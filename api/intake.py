@@ -58,21 +58,24 @@ class Intake:
         Raises:
             StoreUnavailable: Redis does not answer, or refuses writes.
         """
-        admission: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Submission(job, admission))
-        if self._committing is None:
-            self._committing = asyncio.create_task(self._commit_all(), name="intake")
-        return await admission
+        return await self._enqueue(job)
 
     async def submit_all(self, jobs: Sequence[NewJob]) -> list[Admission]:
         """Accept jobs in their order, in as few groups as they fit in; else as :meth:`submit`."""
-        return await asyncio.gather(*map(self.submit, jobs))
+        return await asyncio.gather(*map(self._enqueue, jobs))
 
     async def aclose(self) -> None:
         """Wait until all that was submitted is committed and its tickets are out, or have failed to go."""
         if self._committing is not None:
             await self._committing
         await asyncio.gather(*self._publishing)
+
+    def _enqueue(self, job: NewJob) -> asyncio.Future[Admission]:
+        admission: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Submission(job, admission))
+        if self._committing is None:
+            self._committing = asyncio.create_task(self._commit_all(), name="intake")
+        return admission
 
     async def _commit_all(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The body of a request for many jobs at once."""
+"""What a request for jobs says: the wait of one for a single job, and the body of one for many."""
 
 from __future__ import annotations
 
@@ -9,12 +9,38 @@ from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from api.fields import find_problems
+from api.prefer import MAX_WAIT_SECONDS
 from tidegate.errors import InvalidField, InvalidRequest
 from tidegate.jobs import is_job_id
 
 MAX_LOOKUP_JOBS = 1000
 #: Largest such body: an id takes 36 bytes.
 MAX_LOOKUP_BYTES = 64 * MAX_LOOKUP_JOBS
+
+
+class WaitQuery(BaseModel):
+    """How long to hold the answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    wait: int = Field(
+        0, ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer, unless the job ends before."
+    )
+
+
+def wait_seconds(request: Request) -> int:
+    """For how long the answer is to be held.
+
+    Raises:
+        InvalidField: that is no number of seconds that is allowed, or there is more in the query.
+    """
+    if not request.scope["query_string"]:
+        return 0
+    try:
+        return WaitQuery.model_validate(dict(request.query_params)).wait
+    except ValidationError as error:
+        problems = find_problems(error.errors(include_input=False))
+        raise InvalidField("Some parameters are not right.", problems=problems) from error
 
 
 class Lookup(BaseModel):

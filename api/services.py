@@ -19,6 +19,7 @@ from api.drain import Drain
 from api.gate import Gate
 from api.intake import Intake
 from api.models import KnownModels
+from api.readings import Readings
 from api.uploads import UploadReader
 from api.waiters import Waiters
 from tidegate.ledger import AsyncLedger
@@ -41,6 +42,7 @@ class Services:
     ledger: AsyncLedger
     models: KnownModels
     intake: Intake
+    readings: Readings
     uploads: UploadReader
     destinations: Destinations
     waiters: Waiters
@@ -58,7 +60,8 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
         ledger = AsyncLedger(client, settings)
         intake = Intake(ledger, AsyncTicketOffice(client))
         stack.push_async_callback(intake.aclose)
-        waiters = Waiters(client, ledger)
+        readings = Readings(ledger)
+        waiters = Waiters(client, ledger, readings)
         for work in (waiters.listen(), waiters.reread(), _warn_about_store(client)):
             stack.push_async_callback(end_task, asyncio.create_task(work))
         drain = Drain(settings.api_drain_seconds, then=waiters.hurry)
@@ -70,6 +73,7 @@ async def open_services(settings: Settings) -> AsyncIterator[Services]:
             ledger=ledger,
             models=KnownModels(client, settings),
             intake=intake,
+            readings=readings,
             uploads=UploadReader(settings),
             destinations=Destinations(settings),
             waiters=waiters,

@@ -9,10 +9,10 @@ from anyio import to_thread
 from fastapi import Request
 
 from api.addresses import job_path
-from api.callers import Caller
-from api.idempotency import idempotency_of
+from api.callers import Caller, caller_of
+from api.idempotency import idempotency_of, parse_idempotency_key
 from api.pacing import queue_full_retry_seconds
-from api.services import Services
+from api.services import Services, services_of
 from api.shared_answers import answer_key, wants_fresh
 from api.uploads import Upload
 from tidegate.catalogue import ModelEntry
@@ -65,6 +65,18 @@ class Submission:
     def fresh(self) -> bool:
         """Whether it wants no answer that was another job's."""
         return wants_fresh(self.request.headers.get("cache-control", ""))
+
+
+async def submission_of(request: Request) -> Submission:
+    """How a request submits; settles who sends it before anything of its body is read.
+
+    Raises:
+        Unauthorized, RateLimited: it may not.
+        InvalidRequest: its idempotency key is none.
+    """
+    caller = await caller_of(request)
+    key = parse_idempotency_key(request.headers.getlist("idempotency-key"))
+    return Submission(request, services_of(request), caller, key)
 
 
 async def new_job(submission: Submission, upload: Upload, model: ModelEntry) -> NewJob:

@@ -7,17 +7,17 @@ itself, with the options in the query. What the image is declared to be counts f
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 
 import anyio
 import orjson
 from anyio import to_thread
-from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 
 from api.base64_text import decode_base64
+from api.forms import read_form
 from api.options import JobOptions, options_from_json, options_from_text
 from tidegate.errors import InvalidField, InvalidRequest, RequestError, UnsupportedFormat
 from tidegate.formats import ImageLimits, check_encoded, declared_size
@@ -29,9 +29,6 @@ INLINE_JSON_BYTES = 64 * 1024
 #: Threads that parse at the same time. Parsing holds the interpreter most of the time: a second thread would not be
 #: faster, but stand in the way of the event loop.
 PARSING_THREADS = 1
-#: Parts of a form beside the image, and bytes in one of them: metadata is the largest.
-MAX_FORM_FIELDS = 16
-MAX_FORM_FIELD_BYTES = 16 * 1024
 #: Images in one form of many.
 MAX_BATCH_IMAGES = 1000
 #: Bytes of a body that are neither image nor base64: options, boundaries, names.
@@ -107,10 +104,10 @@ class UploadReader:
         self._refuse_encodings(request)
         if _media_type(request) != "multipart/form-data":
             raise UnsupportedFormat("Many images come as the parts 'image' of one multipart/form-data.")
-        async with _form_of(request, max_images=MAX_BATCH_IMAGES) as form:
-            parts = form.multi_items()
-            options = options_from_text(_texts(parts))
-            return Uploads([self._checked(Upload(image, options)) for image in await _images(parts)], options)
+        _refuse_query(request)
+        form = await read_form(request, max_images=MAX_BATCH_IMAGES)
+        options = options_from_text(form.texts)
+        return Uploads([self._checked(Upload(image, options)) for image in form.images()], options)
 
     def _checked(self, upload: Upload) -> Upload | RequestError:
         try:
@@ -174,62 +171,20 @@ class UploadReader:
         return Upload(decode_base64(image, max_bytes=self._limits.max_bytes), options)
 
     async def _read_form(self, request: Request) -> Upload:
-        async with _form_of(request, max_images=1) as form:
-            parts = form.multi_items()
-            options = options_from_text(_texts(parts))
-            images = await _images(parts)
-            if len(images) > 1:
-                raise InvalidRequest(_ONE_IMAGE)
-            return Upload(images[0], options)
-
-
-_ONE_IMAGE = "The form must have exactly one part 'image'."
+        _refuse_query(request)
+        form = await read_form(request, max_images=1)
+        options = options_from_text(form.texts)
+        return Upload(form.images()[0], options)
 
 
 def _media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-@asynccontextmanager
-async def _form_of(request: Request, *, max_images: int) -> AsyncIterator[FormData]:
-    """The parts of a form; its files are gone once the block is left."""
-    _refuse_query(request)
-    try:
-        async with request.form(
-            max_files=max_images, max_fields=MAX_FORM_FIELDS, max_part_size=MAX_FORM_FIELD_BYTES
-        ) as form:
-            yield form
-    except UnicodeError as error:
-        # Texts are decoded by the charset that the request declares, which may be any codec Python has.
-        raise InvalidRequest("The form cannot be decoded.") from error
-
-
 def _upright_sizes(image: bytes) -> list[tuple[int, int]]:
     """Width and height that the upright image may have; whether it lies on its side only a decoder knows."""
     size = declared_size(image)
     return [] if size is None else [size, size[::-1]]
-
-
-def _texts(parts: Sequence[tuple[str, UploadFile | str]]) -> list[tuple[str, str]]:
-    """The options; refuses files that are none of the images."""
-    texts = [(name, part) for name, part in parts if name != "image" and isinstance(part, str)]
-    if len(texts) + sum(name == "image" for name, _ in parts) < len(parts):
-        raise InvalidRequest("A part other than 'image' is a file.")
-    return texts
-
-
-async def _images(parts: Sequence[tuple[str, UploadFile | str]]) -> list[bytes]:
-    """The bytes of the images, in their order; at least one."""
-    images = [part for name, part in parts if name == "image"]
-    if not images:
-        raise InvalidRequest("The form has no part 'image'.")
-    files = [part for part in images if not isinstance(part, str)]
-    if len(files) < len(images):
-        if len(images) > 1:
-            raise InvalidRequest(_ONE_IMAGE)
-        problem = ("#/image", "The part must be a file: its Content-Disposition needs a filename.")
-        raise InvalidField("The image is not a file.", problems=(problem,))
-    return [await file.read() for file in files]
 
 
 async def _body(request: Request) -> bytes:
@@ -239,6 +194,6 @@ async def _body(request: Request) -> bytes:
 
 
 def _refuse_query(request: Request) -> None:
-    if request.query_params:
+    if request.scope["query_string"]:
         problem = ("#", "In this form the options belong into the body; only plain bytes have them in the query.")
         raise InvalidField("The query must be empty.", problems=(problem,))

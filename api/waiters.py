@@ -17,6 +17,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from api.deadline import store_deadline
+from api.readings import Readings
 from tidegate.commands import Place
 from tidegate.errors import StoreUnavailable
 from tidegate.jobs import JobRecord, State
@@ -81,9 +82,10 @@ def _give_up(waiting: asyncio.Future[None]) -> None:
 class Waiters:
     """Wakes those who wait for jobs. :meth:`listen` and :meth:`reread` run as long as the process serves."""
 
-    def __init__(self, client: redis.asyncio.Redis, ledger: AsyncLedger) -> None:
+    def __init__(self, client: redis.asyncio.Redis, ledger: AsyncLedger, readings: Readings) -> None:
         self._client = client
         self._ledger = ledger
+        self._readings = readings
         self._ended_channel = ledger.commands.ended_channel
         self._started_channel = ledger.commands.started_channel
         self._watches: dict[str, set[Watch]] = {}
@@ -115,11 +117,12 @@ class Waiters:
             if not watches:
                 del self._watches[job_id]
 
-    async def wait_for_end(self, job_id: str, *, until: float) -> JobRecord | None:
-        """The job once it has ended, or as it stands when the wait is over; None when there is none.
+    async def wait_for_end(self, job_id: str, *, tenant: str, until: float) -> JobRecord | None:
+        """The job once it has ended, or as it stands when the wait is over; None when the tenant has none such.
 
         Args:
             job_id: an id as ours are.
+            tenant: whose it must be: nobody learns by waiting what others have.
             until: when to answer in any case, on the event loop's clock.
 
         Raises:
@@ -132,11 +135,12 @@ class Waiters:
             turn: AbstractAsyncContextManager[None] = nullcontext()
             while True:
                 async with turn, store_deadline(self._ledger.commands.settings):
-                    (record,) = await self._ledger.get_many([job_id])
-                    if record is None or record.state.terminal:
+                    over = self.hurried or loop.time() >= until
+                    record = await self._readings.job(job_id, with_place=over)
+                    if record is None or record.tenant != tenant:
+                        return None
+                    if over or record.state.terminal:
                         return record
-                    if self.hurried or loop.time() >= until:
-                        return await self._ledger.placed(record)
                 await watch.wait(until=until)
                 turn = self._turns
 
@@ -147,7 +151,7 @@ class Waiters:
             StoreUnavailable: Redis does not answer.
         """
         async with store_deadline(self._ledger.commands.settings):
-            return await self._ledger.get(job_id)
+            return await self._readings.job(job_id)
 
     async def listen(self) -> None:
         """Subscribe, wake whoever is meant, and subscribe again after every outage; ends by cancellation."""

@@ -121,7 +121,16 @@ def running_api(settings: Settings, folder: Path) -> Iterator[str]:
     """The API in one uvicorn process, as it is deployed; gives its address."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "--factory", "api.app:create_app", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--factory",
+        "api.app:create_app",
+        "--no-access-log",
+        "--port",
+        str(port),
+    ]
     program = Program(command, log=folder / "api.log", environ=environment(settings), ready_url=f"{url}/healthz")
     with running(program):
         yield url

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Any, Self
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate.jobs import JobRecord, State
@@ -39,15 +41,6 @@ class Result(Document):
 
     predictions: list[Prediction] = Field(description="Best first; empty where regions were asked for.")
     regions: list[Region] | None = Field(None, description="Those that were asked for, in their order.")
-
-    @classmethod
-    def from_record(cls, record: JobRecord) -> Self | None:
-        """The result as the ledger has it; None while there is none."""
-        if record.result is None:
-            return None
-        if "regions" in record.options:
-            return cls(predictions=[], regions=[Region(**found) for found in record.result])
-        return cls(predictions=[Prediction(**found) for found in record.result])
 
 
 class JobError(Document):
@@ -112,27 +105,52 @@ class Job(Document):
     @classmethod
     def from_record(cls, record: JobRecord, *, url: str) -> Self:
         """The job as the ledger has it; ``url`` is where it can be asked for."""
-        run = record.run
-        return cls(
-            id=record.id,
-            status=record.state,
-            model=record.model,
-            model_version=run.get("model_version") or record.version,
-            created_at=moment(record.created_ms),
-            started_at=moment(record.started_ms) if record.started_ms else None,
-            finished_at=moment(record.finished_ms) if record.finished_ms else None,
-            expires_at=moment(record.deadline_ms) if record.deadline_ms else None,
-            attempts=record.attempts,
-            queue_position=record.position,
-            estimated_start_at=_from_now(record.start_in_ms) if record.start_in_ms is not None else None,
-            cached=record.cached,
-            result=Result.from_record(record),
-            error=JobError(**record.error) if record.error else None,
-            metadata=record.options.get("metadata", {}),
-            timings=_timings(record),
-            batch=Batch(id=run["batch_id"], size=run["batch_size"]) if "batch_id" in run else None,
-            urls=Urls(get=url, cancel=url),
-        )
+        return cls.model_validate(_document(record, url))
+
+
+def job_json(record: JobRecord, *, url: str) -> bytes:
+    """The same as JSON, in a fraction of the time: a poll costs little else."""
+    return orjson.dumps(_document(record, url), option=orjson.OPT_UTC_Z)
+
+
+def _document(record: JobRecord, url: str) -> dict[str, Any]:
+    """A job with all its fields, in the order and the types of :class:`Job`."""
+    run = record.run
+    return {
+        "id": record.id,
+        "status": record.state,
+        "model": record.model,
+        "model_version": run.get("model_version") or record.version,
+        "created_at": moment(record.created_ms),
+        "started_at": moment(record.started_ms) if record.started_ms else None,
+        "finished_at": moment(record.finished_ms) if record.finished_ms else None,
+        "expires_at": moment(record.deadline_ms) if record.deadline_ms else None,
+        "attempts": record.attempts,
+        "queue_position": record.position,
+        "estimated_start_at": _from_now(record.start_in_ms) if record.start_in_ms is not None else None,
+        "cached": record.cached,
+        "result": _result(record) if record.result is not None else None,
+        "error": record.error or None,
+        "metadata": record.options.get("metadata", {}),
+        "timings": _timings(record),
+        "batch": {"id": run["batch_id"], "size": run["batch_size"]} if "batch_id" in run else None,
+        "urls": {"get": url, "cancel": url},
+    }
+
+
+def _result(record: JobRecord) -> dict[str, Any]:
+    found = record.result or []
+    if "regions" not in record.options:
+        return {"predictions": [_prediction(each) for each in found], "regions": None}
+    regions = [{"box": one["box"], "predictions": [_prediction(each) for each in one["predictions"]]} for one in found]
+    return {"predictions": [], "regions": regions}
+
+
+def _prediction(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: found.get(name) for name in _PREDICTION_FIELDS}
+
+
+_PREDICTION_FIELDS = tuple(Prediction.model_fields)
 
 
 def moment(milliseconds: int) -> datetime:
@@ -144,13 +162,13 @@ def _from_now(milliseconds: int) -> datetime:
     return datetime.now(UTC) + timedelta(milliseconds=milliseconds)
 
 
-def _timings(record: JobRecord) -> Timings:
+def _timings(record: JobRecord) -> dict[str, float | None]:
     def since_created(moment_ms: int | None) -> float | None:
         return float(moment_ms - record.created_ms) if moment_ms is not None else None
 
-    return Timings(
-        queued_ms=since_created(record.started_ms),
-        preprocess_ms=record.run.get("preprocess_ms"),
-        infer_ms=record.run.get("infer_ms"),
-        total_ms=since_created(record.finished_ms),
-    )
+    return {
+        "queued_ms": since_created(record.started_ms),
+        "preprocess_ms": record.run.get("preprocess_ms"),
+        "infer_ms": record.run.get("infer_ms"),
+        "total_ms": since_created(record.finished_ms),
+    }

@@ -103,7 +103,8 @@ def new_job_id() -> str:
     value = (milliseconds & 0xFFFFFFFFFFFF) << 80 | random
     value = value & ~(0xF << 76) | 0x7 << 76
     value = value & ~(0x3 << 62) | 0x2 << 62
-    return str(uuid.UUID(int=value))
+    digits = f"{value:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def is_job_id(text: str) -> bool:

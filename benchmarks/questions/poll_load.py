@@ -109,7 +109,7 @@ def running_bare(log: Path) -> Iterator[str]:
     """The service of constants."""
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "--factory", "benchmarks.apps.bare_jobs:create_app"]
+    command = [sys.executable, "-m", "uvicorn", "--no-access-log", "--factory", "benchmarks.apps.bare_jobs:create_app"]
     command += ["--port", str(port)]
     with running(Program(command, log=log, environ=dict(os.environ), ready_url=f"{url}/openapi.json")):
         yield url

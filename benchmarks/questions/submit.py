@@ -97,7 +97,14 @@ def report_model(client: redis.Redis, settings: Settings) -> None:
 def _run_bare(stack: ExitStack, log: Path) -> str:
     (port,) = free_ports(1)
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "--factory", "benchmarks.apps.bare_upload:create_app"]
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        "--no-access-log",
+        "--factory",
+        "benchmarks.apps.bare_upload:create_app",
+    ]
     program = Program(
         [*command, "--port", str(port)], log=log, environ=dict(os.environ), ready_url=f"{url}/openapi.json"
     )
@@ -129,7 +136,10 @@ def _is_queued(status: int, answer: bytes) -> bool:
 
 
 def _are_queued(status: int, answer: bytes) -> bool:
-    return status == 202 and [job.get("status") for job in json.loads(answer)["jobs"]] == ["queued"] * BATCH_IMAGES
+    if status != 202:
+        return False
+    jobs = [item["job"] or {} for item in json.loads(answer)["jobs"]]
+    return [job.get("status") for job in jobs] == ["queued"] * BATCH_IMAGES
 
 
 def _load(form: Form, scale: Scale) -> LoadReport:

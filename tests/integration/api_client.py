@@ -98,7 +98,8 @@ class ApiServer(ServerProcess):
     def __init__(self, settings: Settings, folder: Path) -> None:
         (port,) = free_ports(1)
         command = [sys.executable, "-W", "error", "-m", "uvicorn", "--factory", "api.app:create_app"]
-        super().__init__([*command, "--port", str(port)], log=folder / "api.log", environ=environment(settings))
+        command += ["--no-access-log", "--port", str(port)]
+        super().__init__(command, log=folder / "api.log", environ=environment(settings))
         self.url = f"http://127.0.0.1:{port}"
 
     def is_ready(self) -> bool:
@@ -111,6 +112,11 @@ class ApiServer(ServerProcess):
     def resident_bytes(self) -> int:
         """How much memory it holds."""
         return int(psutil.Process(self.pid).memory_info().rss)
+
+    def cpu_seconds(self) -> float:
+        """How much processor time it has used."""
+        times = psutil.Process(self.pid).cpu_times()
+        return float(times.user + times.system)
 
     def open_files(self) -> int:
         """How many descriptors it holds."""

@@ -14,7 +14,7 @@ import redis
 from structlog.testing import capture_logs
 
 from api.errors import PROBLEM_MEDIA_TYPE
-from api.uploads import MAX_FORM_FIELD_BYTES
+from api.forms import MAX_FORM_FIELD_BYTES
 from tests.integration.api_client import PNG, PNG_BASE64, ids_in_queue, ready_model, report, serving
 from tidegate.settings import Settings
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import socket
 import subprocess
@@ -180,3 +181,14 @@ def test_the_api_needs_neither_numpy_nor_an_imaging_library() -> None:
         "heavy = {'numpy', 'PIL', 'tritonclient', 'grpc', 'onnx'} & set(sys.modules); assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+async def test_the_log_shows_nothing_of_a_query(api: httpx.AsyncClient, server: ApiServer) -> None:
+    """Metadata may stand in it; and each submission is one line of JSON, with its job's id."""
+    accepted = (await api.post("/v1/jobs", content=PNG, params={"metadata": '{"name": "Mustermann"}'})).json()
+    await api.get(accepted["urls"]["get"], params={"wait": 0})
+    lines = [json.loads(line) for line in server.log.read_text().splitlines() if accepted["id"] in line]
+    assert [(line["event"], line["job_id"], line["level"]) for line in lines] == [
+        ("job.accepted", accepted["id"], "info")
+    ]
+    assert "Mustermann" not in server.log.read_text()

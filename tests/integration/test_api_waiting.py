@@ -10,10 +10,12 @@ from typing import Any
 import httpx
 import pytest
 import redis
+import redis.asyncio
 from structlog.testing import capture_logs
 
 from api import waiters as waiters_module
 from api.cancellation import end_task
+from api.readings import Readings
 from api.waiters import Waiters
 from tests.integration.api_client import PNG, eventually, ready_model, report, run_job, services_of, serving
 from tests.integration.ledger_probe import LedgerProbe
@@ -139,12 +141,17 @@ async def test_many_waiters_share_one_subscription(
     assert {response.json()["status"] for response in responses} == {"succeeded"}
 
 
+def _waiters(client: redis.asyncio.Redis, settings: Settings) -> Waiters:
+    ledger = AsyncLedger(client, settings)
+    return Waiters(client, ledger, Readings(ledger))
+
+
 class Listening:
     """Waiters that listen, over a client of their own."""
 
     def __init__(self, settings: Settings) -> None:
         self.client = connect_async(settings)
-        self.waiters = Waiters(self.client, AsyncLedger(self.client, settings))
+        self.waiters = _waiters(self.client, settings)
 
 
 @pytest.fixture
@@ -182,7 +189,7 @@ async def test_an_end_between_the_reading_and_the_waiting_is_not_missed(
     listening.waiters._ledger.get_many = read_then_end  # type: ignore[method-assign, assignment]
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(AT_ONCE):
-        record = await listening.waiters.wait_for_end(ticket.job_id, until=loop.time() + 30)
+        record = await listening.waiters.wait_for_end(ticket.job_id, tenant="", until=loop.time() + 30)
     assert record is not None
     assert record.state is State.SUCCEEDED
     assert reads == 2
@@ -192,9 +199,9 @@ async def test_nothing_is_left_of_those_who_have_waited(listening: Listening, pr
     """Whether the wait ended, was broken off, or was for a job that is none."""
     (ticket,) = probe.accept()
     loop = asyncio.get_running_loop()
-    await listening.waiters.wait_for_end(ticket.job_id, until=loop.time() + 0.05)
-    await listening.waiters.wait_for_end(new_job_id(), until=loop.time() + 30)
-    broken_off = asyncio.create_task(listening.waiters.wait_for_end(ticket.job_id, until=loop.time() + 30))
+    await listening.waiters.wait_for_end(ticket.job_id, tenant="", until=loop.time() + 0.05)
+    await listening.waiters.wait_for_end(new_job_id(), tenant="", until=loop.time() + 30)
+    broken_off = asyncio.create_task(listening.waiters.wait_for_end(ticket.job_id, tenant="", until=loop.time() + 30))
     await eventually(lambda: listening.waiters.count == 1)
     broken_off.cancel()
     await asyncio.wait({broken_off})
@@ -209,9 +216,10 @@ async def test_a_lost_message_is_made_up_for(
     monkeypatch.setattr(waiters_module, "REREAD_SECONDS", 0.1)
     (ticket,) = probe.accept()
     client = connect_async(settings)
-    deaf = Waiters(client, AsyncLedger(client, settings))
+    deaf = _waiters(client, settings)
     rereading = asyncio.create_task(deaf.reread())
-    waiting = asyncio.create_task(deaf.wait_for_end(ticket.job_id, until=asyncio.get_running_loop().time() + 30))
+    until = asyncio.get_running_loop().time() + 30
+    waiting = asyncio.create_task(deaf.wait_for_end(ticket.job_id, tenant="", until=until))
     await eventually(lambda: deaf.count == 1)
     run_job(ledger, ticket.job_id)
     async with asyncio.timeout(AT_ONCE):

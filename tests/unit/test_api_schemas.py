@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import pytest
 
 from api.schemas import Model
 from tidegate.catalogue import ModelEntry, ModelState
-from tidegate.documents import Job
+from tidegate.documents import Job, job_json
 from tidegate.jobs import JobRecord, State
 
 CREATED_MS = 1_764_440_000_123
@@ -21,7 +22,10 @@ PREDICTION = {"class_id": 967, "class_name": "espresso", "logit": 9.87, "probabi
 def shown(**fields: Any) -> dict[str, Any]:
     """The JSON of a job whose record has these fields."""
     record = JobRecord(**{"id": "j", "model": "m", "state": State.QUEUED, "created_ms": CREATED_MS, **fields})
-    return Job.from_record(record, url=URL).model_dump(mode="json")
+    job = Job.from_record(record, url=URL).model_dump(mode="json")
+    assert orjson.loads(job_json(record, url=URL)) == job, "the two ways to the same JSON differ"
+    assert list(orjson.loads(job_json(record, url=URL))) == list(Job.model_fields)
+    return job
 
 
 def test_a_queued_job_has_a_place_and_no_result() -> None:
