@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 #: How long a request is remembered under its idempotency key: a day.
 IDEMPOTENCY_SECONDS = 24 * 3600
-#: Most jobs of one kind that one sweep looks at, so that its script stays short; the rest is for the next one.
-SWEEP_LIMIT = 1000
+#: Most jobs that one sweep looks at, so that its script stays short; the rest is for the next one.
+SWEEP_LIMIT = 500
 
 
 #: A sweep with nothing due costs Redis a fraction of a millisecond, so it may come often: a pause that is over, a

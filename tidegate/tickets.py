@@ -48,6 +48,7 @@ def queue_of(model: str, lane: int = 0) -> str:
     return f"{DEFAULT_QUEUE}-{lane}.{model}" if lane else f"{DEFAULT_QUEUE}.{model}"
 
 
+@lru_cache(maxsize=1024)
 def first_queue(queue: str) -> str:
     """The queue of the same model's first lane."""
     return _LANE.sub(DEFAULT_QUEUE, queue, count=1)

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.machine import commit, machine, versions
 from tests.chaos.run import Run, run_chaos
 from tests.chaos.stack import running_stack
-from tests.chaos.verdict import count_ends
+from tests.chaos.verdict import count_ends, untrue
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "reliability" / "chaos.json"
 
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=3.0)
     arguments = parser.parse_args()
     before = machine()
-    with running_stack() as stack:
+    with running_stack(seed=arguments.seed) as stack:
         run = run_chaos(
             stack,
             seed=arguments.seed,
@@ -46,6 +46,8 @@ def report(run: Run) -> None:
     for (kind, end), count in sorted(count_ends(run.promises).items()):
         print(f"{kind} jobs that came to {end}: {count}")
     print(f"submissions that had to be repeated: {run.refusals}")
+    for heard in untrue(run.promises, run.heard):
+        print(f"a webhook that must not be: {heard}")
     print(run.verdict.line())
 
 

@@ -22,6 +22,8 @@ CLIENTS = 4
 #: What is sent, and how often out of a hundred times; the rest are ordinary images.
 ODDITIES = {"broken": 4, "canceled": 5, "hasty": 5}
 HASTY_SECONDS = 2
+#: Every so many jobs one has its end told by webhook.
+WEBHOOK_EVERY = 3
 TERMINAL = frozenset({"succeeded", "failed", "canceled", "expired"})
 
 
@@ -31,28 +33,36 @@ class Promise:
 
     Attributes:
         kind: ``plain``, ``killer``, or one of :data:`ODDITIES`.
+        webhook: whether its end is to be told.
         ends: every end that was ever read of it, without repetitions.
     """
 
     job_id: str
     kind: str
     number: int
+    webhook: bool = False
     ends: list[dict[str, Any]] = field(default_factory=list)
 
     def note(self, job: dict[str, Any]) -> None:
         """Remember a reading of the job."""
         if job["status"] not in TERMINAL:
             return
-        end = {name: job[name] for name in ("status", "finished_at", "result", "error")}
+        end = end_of(job)
         if end not in self.ends:
             self.ends.append(end)
+
+
+def end_of(job: dict[str, Any]) -> dict[str, Any]:
+    """What is final in a job that has ended."""
+    return {name: job[name] for name in ("status", "finished_at", "result", "error")}
 
 
 class Clients:
     """All of them, on threads of their own while :meth:`submitting` runs."""
 
-    def __init__(self, url: str, seed: int) -> None:
+    def __init__(self, url: str, seed: int, *, webhook_url: str) -> None:
         self._url = url
+        self._webhook_url = webhook_url
         self._seed = seed
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -80,7 +90,10 @@ class Clients:
             number = next(self._numbers)
         make = {"broken": broken_picture, "killer": killer_picture}.get(kind, picture)
         headers = {"Idempotency-Key": f'"{uuid.uuid4()}"', "Content-Type": "image/png"}
-        params = {"expires_in": HASTY_SECONDS} if kind == "hasty" else {}
+        params: dict[str, str] = {"expires_in": str(HASTY_SECONDS)} if kind == "hasty" else {}
+        webhook = number % WEBHOOK_EVERY == 0
+        if webhook:
+            params["webhook_url"] = f"{self._webhook_url}/{number}"
         deadline = time.monotonic() + patience_seconds
         while True:
             try:
@@ -94,7 +107,7 @@ class Clients:
             self.refusals += 1
             assert time.monotonic() < deadline, "no submission was accepted any more"
             time.sleep(0.1)
-        promise = Promise(answer.json()["id"], kind, number)
+        promise = Promise(answer.json()["id"], kind, number, webhook)
         with self._lock:
             self.promises.append(promise)
         return promise

@@ -95,6 +95,19 @@ def restart_api(stack: Stack, _random: Random) -> None:
     stack.api.start()
 
 
+def kill_outbound(stack: Stack, _random: Random) -> None:
+    """The worker that sends webhooks is killed, and another starts in its place."""
+    stack.outbound.kill_tree()
+    stack.outbound.start()
+
+
+def kill_receiver(stack: Stack, _random: Random) -> None:
+    """The receiver of webhooks is killed, is away for a while, and comes back."""
+    stack.hooks.kill()
+    time.sleep(AWAY_SECONDS)
+    stack.hooks.start()
+
+
 def _kill(process: psutil.Process) -> None:
     try:
         process.kill()
@@ -102,6 +115,8 @@ def _kill(process: psutil.Process) -> None:
         return
 
 
+#: The faults after which webhooks must come again, and not only answers.
+OF_WEBHOOKS = frozenset({"sender killed", "receiver killed"})
 FAULTS: dict[str, Fault] = {
     "child killed": kill_child,
     "worker killed": kill_worker,
@@ -115,4 +130,6 @@ FAULTS: dict[str, Fault] = {
     "model unloaded": unload_model,
     "api killed": kill_api,
     "api restarted": restart_api,
+    "sender killed": kill_outbound,
+    "receiver killed": kill_receiver,
 }

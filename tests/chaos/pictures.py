@@ -34,10 +34,10 @@ def add_witness(repository: Path) -> None:
     add_model(repository, MODEL, channel_means(TensorProto.UINT8), _CONFIG)
 
 
-def picture(number: int) -> bytes:
+def picture(number: int, size: tuple[int, int] = (4, 4)) -> bytes:
     """The image with this number, below 2**24."""
     buffer = BytesIO()
-    Image.new("RGB", (4, 4), (number >> 16 & 0xFF, number >> 8 & 0xFF, number & 0xFF)).save(buffer, "PNG")
+    Image.new("RGB", size, (number >> 16 & 0xFF, number >> 8 & 0xFF, number & 0xFF)).save(buffer, "PNG")
     return buffer.getvalue()
 
 

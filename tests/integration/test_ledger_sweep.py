@@ -295,10 +295,14 @@ def test_one_sweeper_a_period_does_the_work(ledger: Ledger, probe: LedgerProbe, 
 
 
 def test_sweep_says_when_its_limit_left_work_behind(probe: LedgerProbe) -> None:
-    """One script never runs long: it takes so many jobs of a kind, and the next takes the rest."""
-    job_ids = [ticket.job_id for ticket in probe.accept(SWEEP_LIMIT + 1)]
+    """One script never runs long: it takes so many jobs, of whatever kinds and lanes, and the next takes the rest."""
+    high, low = SWEEP_LIMIT - 10, 11
     long_ago = probe.now_ms() - HOUR_MS
-    probe.client.zadd(f"{probe.prefix}queued:m:normal", dict.fromkeys(job_ids, long_ago), xx=True)
+    job_ids = []
+    for priority, count in ((Priority.HIGH, high), (Priority.LOW, low)):
+        some = [ticket.job_id for ticket in probe.accept(count, priority=priority)]
+        probe.client.zadd(f"{probe.prefix}queued:m:{priority}", dict.fromkeys(some, long_ago), xx=True)
+        job_ids += some
 
     first, second = probe.sweep(), probe.sweep()
 

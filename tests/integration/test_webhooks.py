@@ -19,8 +19,9 @@ from tests.integration.receiver import BREAK_OFF, Received, Receiver, Reply, run
 from tests.integration.server_process import free_ports
 from tests.integration.workers import wait_until
 from tidegate.client import verify
+from tidegate.commands import Return
 from tidegate.documents import Job
-from tidegate.errors import ImageCorrupt
+from tidegate.errors import ImageCorrupt, ModelUnreachable
 from tidegate.jobs import State
 from tidegate.outgoing import WEBHOOKS, take
 from tidegate.webhooks.deliveries import DeliveryState, Report, delivery_id, record, redeliver, start_delivery
@@ -66,6 +67,20 @@ def test_end_of_a_job_is_told_with_the_job_as_the_api_shows_it(out: Outgoing, re
     assert request.headers["content-type"] == "application/json"
     assert request.headers["webhook-id"] == wanted
     assert request.headers["tidegate-attempt"] == "1"
+
+
+def test_success_after_a_pause_tells_no_error(out: Outgoing, receiver: Receiver) -> None:
+    """What put the job off for a while is over, and is no more told than it is shown."""
+    commands = out.client.ledger.commands
+    (job_id,) = out.submit(receiver)
+    out.probe.claim("batch", job_id)
+    pause = Return(job_id, refund=True, error=ModelUnreachable("Triton cannot be reached."))
+    out.client.ledger.run(commands.release("batch", [pause]))
+    (wanted,) = out.end([job_id])
+    with out.worker():
+        out.wait_for(wanted, DeliveryState.DELIVERED)
+    (request,) = receiver.received
+    assert message_of(request)["data"]["error"] is None
 
 
 def test_every_kind_of_end_is_told(out: Outgoing, receiver: Receiver) -> None:

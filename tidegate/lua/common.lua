@@ -211,9 +211,10 @@ function finish(job, state, name, document, run, dead)
   local key = job_key(job.id)
   redis.call('HSET', key, unpack(fields))
   if job.image_host then redis.call('HDEL', key, 'image_host', 'image_url', 'fetches') end
-  if job.webhook then outbox.add(job, state) end
   -- Of an earlier try.
   if name == 'result' and job.tried then redis.call('HDEL', key, 'error') end
+  -- Which copies the record as it is by now.
+  if job.webhook then outbox.add(job, state) end
   redis.call('EXPIRE', key, buried and math.max(ttl_seconds, dead_ttl_seconds) or ttl_seconds)
   tenants.retire(job, state)
   note_end(job, state)

@@ -1,6 +1,6 @@
 -- sweep: find what fell between the chairs. One worker at a time, by a lock that ends by itself.
 -- ARGV: prefix, retention, lock ms, grace ms, lease ms, max attempts, error for jobs lost at their last attempt,
---   most jobs a kind, then per model: name, how many lists follow, and the broker's list keys for its priorities high,
+--   most jobs, then per model: name, how many lists follow, and the broker's list keys for its priorities high,
 --   normal, low, lane by lane
 -- Returns {} when another worker holds the lock, else {counts, tickets}:
 --   counts = {expired, lost, due, reticketed, more (1 when a limit cut the work short)}
@@ -9,6 +9,8 @@
 
 local lock_ms, grace_ms, lease_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local max_attempts, lost_error, limit = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+-- How many jobs this sweep may still look at: nobody else is served while a script runs.
+local left = limit
 
 if lock_ms > 0 then
   local lock = prefix .. 'sweep'
@@ -27,10 +29,11 @@ redis.call('SET', swept_key, '1', 'PX', digits(lease_ms / 2))
 local counts = { 0, 0, 0, 0, 0 }
 local tickets = {}
 
--- The jobs that are due by an index. An id whose record is gone (evicted, deleted by hand) leaves it.
+-- The jobs that are due by an index, as many as are left for this sweep. An id whose record is gone (evicted, deleted by hand) leaves it.
 local function due(key, before)
-  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', digits(before), 'LIMIT', 0, limit)
-  if #ids == limit then counts[5] = 1 end
+  local ids = redis.call('ZRANGEBYSCORE', key, '-inf', digits(before), 'LIMIT', 0, left)
+  left = left - #ids
+  if left == 0 then counts[5] = 1 end
   local jobs = {}
   for _, id in ipairs(ids) do
     local job = look(id)
@@ -68,12 +71,15 @@ end
 -- The waiting jobs of a lane whose tickets are gone.
 local function reticket(model, lane, priority, list)
   local key = queued_key(model, priority, lane)
+  local left_behind, scored = {}, {}
   for _, job in ipairs(due(key, math.min(now - grace_ms, oldest_ticket(list) - 1))) do
-    redis.call('ZREM', key, job.id)
-    redis.call('ZADD', key, now, job.id)
+    left_behind[#left_behind + 1] = job.id
+    scored[#scored + 1], scored[#scored + 2] = now_digits, job.id
     tickets[#tickets + 1] = ticket(job)
-    counts[4] = counts[4] + 1
   end
+  call_with(left_behind, 'ZREM', key)
+  call_with(scored, 'ZADD', key)
+  counts[4] = counts[4] + #left_behind
 end
 
 local i = 9
