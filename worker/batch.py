@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import structlog
@@ -80,9 +80,8 @@ class Status(enum.StrEnum):
     """There was nothing to do: it runs elsewhere, waits for its time, is unknown, or was over."""
 
 
-@dataclass(frozen=True)
-class JobReport:
-    """What a child tells of one ticket.
+class JobReport(NamedTuple):
+    """What a child tells of one ticket. A tuple, because many go through a pipe.
 
     Attributes:
         detail: code of the error, or why it was skipped; empty otherwise.

@@ -11,6 +11,7 @@ How a worker ends is ``worker/drain.py``.
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
 from collections import deque
@@ -100,6 +101,9 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._drain = Drain(self._settings.drain_seconds, give_up=self._give_back_running)
         self._leases = Leases(self._ledger, self._office)
         self.options["max_restarts"] = death_limit(self.limit)
+        # What is there by now stays: to look through it again and again is a fifth of what tickets cost this process.
+        gc.collect()
+        gc.freeze()
         super().on_start()
         self._children = Children(self._pool)
         self.on_apply = self._apply
