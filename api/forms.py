@@ -66,7 +66,7 @@ class _Part:
 
     header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     disposition: bytes = b""
-    content: bytearray = field(default_factory=bytearray)
+    content: list[bytes] = field(default_factory=list)
 
 
 class _Reader:
@@ -85,7 +85,7 @@ class _Reader:
                 "on_header_field": lambda data, start, end: self._part.header[0].extend(data[start:end]),
                 "on_header_value": lambda data, start, end: self._part.header[1].extend(data[start:end]),
                 "on_header_end": self._end_header,
-                "on_part_data": lambda data, start, end: self._part.content.extend(data[start:end]),
+                "on_part_data": lambda data, start, end: self._part.content.append(data[start:end]),
                 "on_part_end": self._end_part,
                 "on_end": self._end,
             },
@@ -110,17 +110,17 @@ class _Reader:
         options = parse_options_header(self._part.disposition)[1]
         if b"name" not in options:
             raise InvalidRequest("The form is broken: a part has no name.")
-        self._add(_text(options[b"name"], self._charset), self._part.content, is_file=b"filename" in options)
+        self._add(_text(options[b"name"], self._charset), b"".join(self._part.content), is_file=b"filename" in options)
 
     def _end(self) -> None:
         self.ended = True
 
-    def _add(self, name: str, content: bytearray, *, is_file: bool) -> None:
+    def _add(self, name: str, content: bytes, *, is_file: bool) -> None:
         form = self.form
         if name != "image":
             form.texts.append((name, self._value(content, is_file=is_file)))
         elif is_file:
-            form.files.append(bytes(content))
+            form.files.append(content)
         else:
             form.bare_images += 1
         if len(form.texts) + form.bare_images > MAX_FORM_FIELDS:
@@ -129,12 +129,12 @@ class _Reader:
             most = f"more than {self._max_images} parts" if self._max_images > 1 else "more than one part"
             raise InvalidRequest(f"The form has {most} 'image'.")
 
-    def _value(self, content: bytearray, *, is_file: bool) -> str:
+    def _value(self, content: bytes, *, is_file: bool) -> str:
         if is_file:
             raise InvalidRequest("A part other than 'image' is a file.")
         if len(content) > MAX_FORM_FIELD_BYTES:
             raise InvalidRequest(f"A part beside the image is larger than {MAX_FORM_FIELD_BYTES} bytes.")
-        return _text(bytes(content), self._charset)
+        return _text(content, self._charset)
 
 
 async def read_form(request: Request, *, max_images: int) -> Form:

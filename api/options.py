@@ -56,7 +56,9 @@ class JobOptions(BaseModel):
         "is classified on its own, and the answer keeps their order. By default the whole image is.",
         examples=[[[40, 20, 264, 244], [300, 0, 524, 224]]],
     )
-    priority: Literal["high", "normal", "low"] = Field("normal", description="Which jobs of the model go first.")
+    priority: Literal["high", "normal", "low"] = Field(
+        "normal", description="Which jobs of the model go first. None waits for ever: now and then the oldest does."
+    )
     expires_in: Annotated[int, Field(ge=1, le=MAX_EXPIRES_SECONDS)] | None = Field(
         None, description="Seconds after which the job ends unanswered; by default never.", examples=[3600]
     )
