@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.report`` rewrites what stands between ``<!-- benchmarks:NAME -->`` and
 ``<!-- /benchmarks:NAME -->`` in the documents, so that no figure there is typed by hand. NAME is ``summary``,
-``machine``, or the name of a question.
+``headline``, ``machine``, or the name of a question.
 """
 
 from __future__ import annotations
@@ -18,6 +18,19 @@ from benchmarks.machine import ROOT
 from benchmarks.results import Result, read_results
 from benchmarks.summary import TARGETS, figures_of
 
+#: What README shows of the summary.
+HEADLINE = frozenset(
+    {
+        "drain_vs_celery",
+        "drain_vs_celery_batches",
+        "drain_vs_taskiq",
+        "drain_events_vs_celery_events",
+        "decode_efficiency",
+        "batch_fill",
+        "gpu_busy",
+        "idle_overhead_p50_ms",
+    }
+)
 DOCUMENTS = (ROOT / "README.md", ROOT / "docs" / "performance.md")
 _MARKED = re.compile(r"(<!-- benchmarks:(\w+) -->\n).*?(<!-- /benchmarks:\2 -->)", re.DOTALL)
 _MET = {True: "yes", False: "no", None: ""}
@@ -61,10 +74,18 @@ def summary_rows(results: Documents) -> Rows:
     ]
 
 
+def headline_rows(results: Documents) -> Rows:
+    """The figures that README shows: what was asked, and what was measured."""
+    rows = zip(TARGETS, summary_rows(results), strict=True)
+    return [row[:2] for target, row in rows if target.figure in HEADLINE]
+
+
 def markdown(name: str, results: Documents) -> str:
     """What belongs between the markers of this name; a note where it was not measured."""
     if name == "summary":
         return _markdown_table(("question", "measured", "target", "met"), summary_rows(results))
+    if name == "headline":
+        return _markdown_table(("question", "measured"), headline_rows(results))
     if name == "machine":
         return _machine_line(results)
     if name not in results:

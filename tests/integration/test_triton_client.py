@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
+from tritonclient.utils import InferenceServerException
 
 from tests.integration.probe_models import add_model, channel_means
 from tests.integration.triton_server import TritonServer, running_triton
@@ -67,8 +71,8 @@ def reachable(triton: Triton) -> bool:
 
 
 def regions() -> list[str]:
-    """The shared memory objects of this process's children and itself."""
-    return sorted(path.name for path in FOLDER.glob("tidegate-*"))
+    """The shared memory objects of this process."""
+    return sorted(path.name for path in FOLDER.glob(f"tidegate-*-{os.getpid()}-*"))
 
 
 @pytest.mark.parametrize("triton", ["auto", "on", "off"], indirect=True)
@@ -110,15 +114,34 @@ def test_restart_of_triton_is_survived(server: TritonServer, triton: Triton) -> 
     assert len(regions()) >= 1
 
 
-def test_region_of_a_killed_process_is_removed() -> None:
+def test_registration_that_is_answered_too_late_is_not_the_end(triton: Triton, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton knows the region by then, and takes no name twice: it is told anew, and images go that way again."""
+    client = triton._shared._client
+    register = client.register_system_shared_memory
+
+    def register_late(*arguments: Any, **options: Any) -> None:
+        register(*arguments, **options)
+        monkeypatch.setattr(client, "register_system_shared_memory", register)
+        raise InferenceServerException("Deadline Exceeded", status="StatusCode.DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(client, "register_system_shared_memory", register_late)
+    for registered in (False, True):
+        assert ask(triton, 2, start=7).tolist() == [[7] * 3, [8] * 3]
+        assert triton._shared._registered is registered
+
+
+def test_region_of_a_killed_process_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a child that was killed leaves behind, the next one on the host removes; the living keep theirs."""
-    script = "from worker.shared_memory import SharedRegion; print(SharedRegion(4096, serial=1).name)"
+    # Of a host that no other test is on.
+    host = f"test-{os.getpid()}"
+    name_host = f"import socket; socket.gethostname = lambda: {host!r}"
+    script = f"{name_host}; from worker.shared_memory import SharedRegion; print(SharedRegion(4096, serial=1).name)"
     dead = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
+    monkeypatch.setattr(socket, "gethostname", lambda: host)
     alive = SharedRegion(4096, serial=99)
-    assert dead in regions()
+    assert (FOLDER / dead).exists()
     assert remove_orphans() == [dead]
-    assert dead not in regions()
-    assert alive.name in regions()
+    assert [(FOLDER / name).exists() for name in (dead, alive.name)] == [False, True]
     alive.remove()
 
 

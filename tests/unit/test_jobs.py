@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 import pytest
@@ -52,13 +53,20 @@ def test_job_id_is_a_uuid_of_version_7_that_tells_its_time() -> None:
     assert before <= made.int >> 80 <= after
 
 
-def test_job_ids_are_unique_and_sorted_by_time() -> None:
-    """Ids made in one millisecond differ, and a later millisecond sorts later."""
-    ids = [new_job_id() for _ in range(1000)]
+def test_job_ids_are_unique_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also within a millisecond, from several threads, and when the clock is set back: who came first stands first."""
+    ids = [new_job_id() for _ in range(10_000)]
+    with ThreadPoolExecutor(4) as threads:
+        others = list(threads.map(lambda _: new_job_id(), range(1_000)))
+    monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
+    last = [new_job_id() for _ in range(100)]
 
-    assert len(set(ids)) == len(ids)
-    moments = [job_id[:13] for job_id in ids]
-    assert moments == sorted(moments)
+    assert len({*ids, *others, *last}) == 11_100
+    assert ids == sorted(ids)
+    assert last == sorted(last)
+    assert max(ids) < min(others)
+    assert max(others) < min(last)
+    assert all(is_job_id(job_id) and uuid.UUID(job_id).version == 7 for job_id in last)
 
 
 def test_job_id_is_one() -> None:

@@ -87,6 +87,9 @@ class SharedRooms:
                 self.close()
                 self._serial += 1
                 self._region = SharedRegion(size_bytes, serial=self._serial)
+            else:
+                # Triton may know it, if only its answer came too late; and it takes no name twice.
+                self._client.unregister_system_shared_memory(self._region.name, client_timeout=self._timeout_seconds)
             self._client.register_system_shared_memory(
                 self._region.name, self._region.key, self._region.size_bytes, client_timeout=self._timeout_seconds
             )
