@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 #: Most jobs, and about how many bytes of images, in one run of ``accept``: Redis serves nobody else meanwhile.
 GROUP_JOBS = 64
 GROUP_BYTES = 8 * 1024 * 1024
-#: How long the tickets of a group wait for those of the last to be out, and the next group with them. A job without a
-#: ticket is not lost: the sweeper issues one.
+#: How long the next group waits for the tickets of the one before the last to be out. A job without a ticket is not
+#: lost: the sweeper issues one.
 TICKETS_WAIT_SECONDS = 1.0
 
 
@@ -104,17 +104,20 @@ class Intake:
                 if not waiting.done():
                     waiting.set_exception(error)
             return
+        before = set(self._publishing)
+        # First the tickets, and a turn of the loop later the answers: a worker begins while those are written.
+        self._issue([admission.ticket for admission in admissions if admission.ticket is not None])
+        await asyncio.sleep(0)
         for (_, waiting), admission in zip(group, admissions, strict=True):
             if not waiting.done():
                 waiting.set_result(admission)
-        await self._issue([admission.ticket for admission in admissions if admission.ticket is not None])
+        # Tickets leave while the next group is committed; a broker that is slow is not run away from.
+        if before:
+            await asyncio.wait(before, timeout=TICKETS_WAIT_SECONDS)
 
-    async def _issue(self, tickets: Sequence[Ticket]) -> None:
+    def _issue(self, tickets: Sequence[Ticket]) -> None:
         if not tickets:
             return
-        # They leave while the next group is committed; a broker that is slow is not run away from.
-        if self._publishing:
-            await asyncio.wait(self._publishing, timeout=TICKETS_WAIT_SECONDS)
         task = asyncio.create_task(self._publish(tickets), name="tickets")
         self._publishing.add(task)
         task.add_done_callback(self._publishing.discard)
