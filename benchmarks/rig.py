@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import redis
@@ -24,6 +25,9 @@ ROOMY = {"max_queued_jobs": 1_000_000, "max_queued_bytes": 64 * 2**30}
 LONGEST_COMMAND_SECONDS = 60.0
 NULL_APP = "benchmarks.apps.null_worker"
 REAL_APP = "worker.app"
+
+
+P = TypeVar("P", bound="Program")
 
 
 class Program(ServerProcess):
@@ -46,7 +50,7 @@ class Program(ServerProcess):
 
 
 @contextmanager
-def running(program: Program) -> Iterator[Program]:
+def running(program: P) -> Iterator[P]:
     """Run a program while the block runs; where the block fails, its last lines are shown."""
     try:
         yield program.start()
@@ -116,24 +120,38 @@ def flower_program(app: str, python: Path, folder: Path, environ: Mapping[str, s
     )
 
 
+class WebProgram(Program):
+    """One uvicorn process, run as the API is deployed.
+
+    Attributes:
+        url: its address.
+    """
+
+    def __init__(self, factory: str, *, log: Path, environ: Mapping[str, str], ready_path: str) -> None:
+        (port,) = free_ports(1)
+        self.url = f"http://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "uvicorn", "--factory", factory, "--no-access-log", "--port", str(port)]
+        super().__init__(command, log=log, environ=environ, ready_url=f"{self.url}{ready_path}")
+
+
+def api_program(settings: Settings, folder: Path) -> WebProgram:
+    """The API."""
+    return WebProgram(
+        "api.app:create_app", log=folder / "api.log", environ=environment(settings), ready_path="/healthz"
+    )
+
+
+def bare_program(module: str, log: Path) -> WebProgram:
+    """A service of a few lines, to stand beside it."""
+    factory = f"benchmarks.apps.{module}:create_app"
+    return WebProgram(factory, log=log, environ=dict(os.environ), ready_path="/openapi.json")
+
+
 @contextmanager
 def running_api(settings: Settings, folder: Path) -> Iterator[str]:
-    """The API in one uvicorn process, as it is deployed; gives its address."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "--factory",
-        "api.app:create_app",
-        "--no-access-log",
-        "--port",
-        str(port),
-    ]
-    program = Program(command, log=folder / "api.log", environ=environment(settings), ready_url=f"{url}/healthz")
-    with running(program):
-        yield url
+    """Run the API while the block runs; gives its address."""
+    with running(api_program(settings, folder)) as program:
+        yield program.url
 
 
 def wait_for_model(client: Client, model: str, *, seconds: float = 60.0) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +23,7 @@ from benchmarks.photos import photo_mix
 from benchmarks.results import Result, Series, percentile
 from benchmarks.rig import (
     NULL_APP,
-    Program,
+    bare_program,
     bench_redis,
     bench_settings,
     running,
@@ -35,7 +33,6 @@ from benchmarks.rig import (
     worker_program,
 )
 from benchmarks.script import Scale, run_script
-from tests.integration.server_process import free_ports
 from tests.integration.workers import Client
 
 CLIENTS = 200
@@ -70,7 +67,7 @@ def measure(scale: Scale) -> Result:
     with scratch() as folder, ExitStack() as stack:
         services = {
             "tidegate": (stack.enter_context(running_tidegate(folder)), "/v1/jobs"),
-            "bare route": (stack.enter_context(running_bare(folder / "bare.log")), "/jobs"),
+            "bare route": (stack.enter_context(running(bare_program("bare_jobs", folder / "bare.log"))).url, "/jobs"),
         }
         reports = {name: Report() for name in services}
         for _ in range(scale.at_most(rounds=2).rounds):
@@ -101,17 +98,6 @@ def running_tidegate(folder: Path) -> Iterator[str]:
         client = Client(settings)
         stack.callback(client.close)
         wait_for_model(client, MODEL)
-        yield url
-
-
-@contextmanager
-def running_bare(log: Path) -> Iterator[str]:
-    """The service of constants."""
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "uvicorn", "--no-access-log", "--factory", "benchmarks.apps.bare_jobs:create_app"]
-    command += ["--port", str(port)]
-    with running(Program(command, log=log, environ=dict(os.environ), ready_url=f"{url}/openapi.json")):
         yield url
 
 

@@ -7,23 +7,22 @@ No worker runs, so that the API has its core to itself.
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 import httpx
+import psutil
 import redis
 
 from benchmarks.http_client import LoadReport, multipart, post_bytes, run_load
 from benchmarks.null_contract import MAX_BATCH, MODEL, null_contract
+from benchmarks.pace import cpu_seconds
 from benchmarks.photos import photo_mix
 from benchmarks.results import Result, Series
-from benchmarks.rig import Program, bench_redis, bench_settings, running, running_api, scratch
+from benchmarks.rig import WebProgram, api_program, bare_program, bench_redis, bench_settings, running, scratch
 from benchmarks.script import Scale, run_script
-from tests.integration.server_process import free_ports
 from tidegate.catalogue import ModelEntry, ModelState, write_catalogue
 from tidegate.settings import Settings
 
@@ -46,11 +45,19 @@ class Form:
     """
 
     name: str
-    url: str
+    server: WebProgram
     request: bytes
     images: int
     connections: int
     good: Callable[[int, bytes], bool]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a load brought, and the processor time that it took the server."""
+
+    report: LoadReport
+    cpu_seconds: float
 
 
 def measure(scale: Scale) -> Result:
@@ -59,18 +66,16 @@ def measure(scale: Scale) -> Result:
     with scratch() as folder, ExitStack() as stack:
         client = stack.enter_context(bench_redis(folder / "redis"))
         settings = bench_settings(client)
-        bare_url = _run_bare(stack, folder / "bare.log")
-        api_url = stack.enter_context(running_api(settings, folder))
+        bare = stack.enter_context(running(bare_program("bare_upload", folder / "bare.log")))
+        api = stack.enter_context(running(api_program(settings, folder)))
         report_model(client, settings)
-        forms = _forms(bare_url, api_url, photo)
-        reports: dict[str, list[LoadReport]] = {form.name: [] for form in forms}
+        forms = _forms(bare, api, photo)
+        reports: dict[str, list[Load]] = {form.name: [] for form in forms}
         for _ in range(scale.rounds):
             for form in forms:
                 reports[form.name].append(_load(form, scale))
                 report_model(client, settings)
-    series = [_series(form, reports[form.name]) for form in forms] + [
-        _latency(form, reports[form.name]) for form in forms
-    ]
+    series = [make(form, reports[form.name]) for make in (_rate, _cost, _latency) for form in forms]
     rates = {form.name: one.median for form, one in zip(forms, series, strict=False)}
     figures = {"submit_vs_bare": rates["single"] / rates["bare route"]}
     if "batch" in rates:
@@ -94,40 +99,22 @@ def report_model(client: redis.Redis, settings: Settings) -> None:
     write_catalogue(client, settings, [entry])
 
 
-def _run_bare(stack: ExitStack, log: Path) -> str:
-    (port,) = free_ports(1)
-    url = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        "--no-access-log",
-        "--factory",
-        "benchmarks.apps.bare_upload:create_app",
-    ]
-    program = Program(
-        [*command, "--port", str(port)], log=log, environ=dict(os.environ), ready_url=f"{url}/openapi.json"
-    )
-    stack.enter_context(running(program))
-    return url
-
-
-def _forms(bare_url: str, api_url: str, photo: bytes) -> list[Form]:
+def _forms(bare_server: WebProgram, api: WebProgram, photo: bytes) -> list[Form]:
     body, content_type = multipart("image", [photo])
-    bare = post_bytes(bare_url, "/upload", body, content_type)
-    single = post_bytes(api_url, "/v1/jobs", body, content_type)
+    bare = post_bytes(bare_server.url, "/upload", body, content_type)
+    single = post_bytes(api.url, "/v1/jobs", body, content_type)
     forms = [
-        Form("bare route", bare_url, bare, 1, CONNECTIONS, lambda status, answer: _is_bare(status, answer, len(photo))),
-        Form("single", api_url, single, 1, CONNECTIONS, _is_queued),
+        Form("bare route", bare_server, bare, 1, CONNECTIONS, partial(_is_bare, size=len(photo))),
+        Form("single", api, single, 1, CONNECTIONS, _is_queued),
     ]
-    if BATCH_PATH in httpx.get(f"{api_url}/openapi.json", timeout=10, trust_env=False).json()["paths"]:
+    if BATCH_PATH in httpx.get(f"{api.url}/openapi.json", timeout=10, trust_env=False).json()["paths"]:
         body, content_type = multipart("image", [photo] * BATCH_IMAGES)
-        batch = post_bytes(api_url, BATCH_PATH, body, content_type)
-        forms.append(Form("batch", api_url, batch, BATCH_IMAGES, BATCH_CONNECTIONS, _are_queued))
+        batch = post_bytes(api.url, BATCH_PATH, body, content_type)
+        forms.append(Form("batch", api, batch, BATCH_IMAGES, BATCH_CONNECTIONS, _are_queued))
     return forms
 
 
-def _is_bare(status: int, answer: bytes, size: int) -> bool:
+def _is_bare(status: int, answer: bytes, *, size: int) -> bool:
     return status == 202 and json.loads(answer) == {"bytes": size}
 
 
@@ -142,20 +129,31 @@ def _are_queued(status: int, answer: bytes) -> bool:
     return [job.get("status") for job in jobs] == ["queued"] * BATCH_IMAGES
 
 
-def _load(form: Form, scale: Scale) -> LoadReport:
+def _load(form: Form, scale: Scale) -> Load:
     seconds = scale.seconds(SECONDS, least=1)
-    return run_load(form.url, form.request, connections=form.connections, seconds=seconds, good=form.good)
+    server = [psutil.Process(form.server.pid)]
+    before = cpu_seconds(server)
+    report = run_load(form.server.url, form.request, connections=form.connections, seconds=seconds, good=form.good)
+    return Load(report, cpu_seconds(server) - before)
 
 
-def _series(form: Form, reports: list[LoadReport]) -> Series:
-    rates = [report.rate * form.images for report in reports]
-    count = sum(len(report.latencies_ms) for report in reports) * form.images
-    return Series(form.name, "images/s", rates, count, sum(report.bad for report in reports))
+def _rate(form: Form, loads: list[Load]) -> Series:
+    rates = [load.report.rate * form.images for load in loads]
+    return Series(form.name, "images/s", rates, _images(form, loads), sum(load.report.bad for load in loads))
 
 
-def _latency(form: Form, reports: list[LoadReport]) -> Series:
-    latencies = [latency for report in reports for latency in report.latencies_ms]
+def _cost(form: Form, loads: list[Load]) -> Series:
+    costs = [load.cpu_seconds * 1e6 / max(1, _images(form, [load])) for load in loads]
+    return Series(form.name, "CPU µs/image", costs, _images(form, loads))
+
+
+def _latency(form: Form, loads: list[Load]) -> Series:
+    latencies = [latency for load in loads for latency in load.report.latencies_ms]
     return Series(form.name, "ms/request", latencies, len(latencies))
+
+
+def _images(form: Form, loads: list[Load]) -> int:
+    return sum(len(load.report.latencies_ms) for load in loads) * form.images
 
 
 if __name__ == "__main__":
