@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
 
@@ -138,9 +138,8 @@ class Place:
     start_in_ms: int | None
 
 
-@dataclass(frozen=True)
-class ClaimedJob:
-    """A job that this worker now holds the lease of.
+class ClaimedJob(NamedTuple):
+    """A job that this worker now holds the lease of. A tuple, as what else there is one of for every job of a batch.
 
     Attributes:
         attempts: this one included.
@@ -178,8 +177,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How a run ended a job: with a result, or with an error.
 
     Attributes:

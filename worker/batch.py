@@ -142,8 +142,7 @@ class Prepare(Protocol):
 _Ranked: TypeAlias = list[list[Prediction] | None]
 
 
-@dataclass(frozen=True)
-class _Portion:
+class _Portion(NamedTuple):
     """A job's part of a load: which rows are its own."""
 
     job: ClaimedJob

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -43,8 +43,7 @@ class CallFacts:
     duration_ms: float = 0.0
 
 
-@dataclass(frozen=True)
-class RowAnswer:
+class RowAnswer(NamedTuple):
     """What a call brought for one row: scores ``[classes]`` and the version that gave them, or an error."""
 
     call: CallFacts
@@ -53,8 +52,7 @@ class RowAnswer:
     error: InferenceError | None = None
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What came back for the rows of one job.
 
     Attributes:

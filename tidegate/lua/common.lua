@@ -45,13 +45,15 @@ end
 
 local now_digits = digits(now)
 
-local function append(lists, key, ...)
+-- One or two to the list under a key.
+local function append(lists, key, first, second)
   local list = lists[key]
   if not list then
     list = {}
     lists[key] = list
   end
-  for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
+  local count = #list
+  list[count + 1], list[count + 2] = first, second
 end
 
 -- Lua takes so many arguments, and not many more.
