@@ -18,7 +18,7 @@ from benchmarks.rig import bench_redis, running, scratch
 from benchmarks.script import Scale, run_script
 
 JOBS = 10_000
-WATCH_SECONDS = 2.5
+WATCH_SECONDS = 2.0
 #: A variant of a peer, which is slow to fill and no part of any target: once is enough.
 LATE_ACKS = "celery, late acks"
 

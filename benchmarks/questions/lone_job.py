@@ -21,7 +21,7 @@ from benchmarks.script import Scale, run_script
 from benchmarks.simulated_gpu import MODEL, GpuTimes
 from tidegate.local.options import StackOptions
 
-JOBS = 300
+JOBS = 250
 IMAGE_BYTES = 40_000
 #: So that each job meets an idle system.
 PAUSE_SECONDS = 0.01

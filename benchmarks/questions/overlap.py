@@ -14,7 +14,7 @@ from benchmarks.simulated_gpu import GpuTimes
 
 TIMES = GpuTimes(base_ms=5.0, per_image_ms=5.0)
 CHILDREN = (1, 2, 3)
-PHOTOS = 480
+PHOTOS = 400
 #: Up to 1.9 megapixels: four cores' worth of a GPU would hide behind larger ones.
 MEDIUM_SIZES = SIZES[:4]
 
