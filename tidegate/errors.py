@@ -48,7 +48,7 @@
 
 ``code`` is what clients see and may rely on; ``retryable`` says whether the same thing may go well
 later without anyone changing it. ``api/errors.py`` alone knows which HTTP status each class is, and
-``worker/triton.py`` alone knows which gRPC status becomes which class.
+``worker/triton/failures.py`` alone knows which gRPC status becomes which class.
 """
 
 from __future__ import annotations

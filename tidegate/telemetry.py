@@ -23,7 +23,7 @@ def configure_logging(settings: Settings, *, may_fork: bool = True) -> None:
     Args:
         settings: tell the format and the level.
         may_fork: whether this process forks while other threads of it may log. One that does not writes JSON in a
-            third of the time; the lock of that writer would stay closed in a child that was forked while it was held.
+            shorter way; the lock of that writer would stay closed in a child that was forked while it was held.
     """
     as_json = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     facts: list[structlog.typing.Processor] = [

@@ -101,7 +101,7 @@ class MicroBatchPool(TaskPool):  # type: ignore[misc]  # celery is untyped
         self._drain = Drain(self._settings.drain_seconds, give_up=self._give_back_running)
         self._leases = Leases(self._ledger, self._office)
         self.options["max_restarts"] = death_limit(self.limit)
-        # What is there by now stays: to look through it again and again is a fifth of what tickets cost this process.
+        # What is there by now stays, and need not be looked through again and again.
         gc.collect()
         gc.freeze()
         super().on_start()

@@ -8,7 +8,6 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import Generic, Protocol, TypeVar
 
-from tidegate.client.errors import ClientError
 from tidegate.client.exchanges import Exchange, Exchanges
 from tidegate.client.forms import (
     HANDS,
@@ -21,6 +20,7 @@ from tidegate.client.forms import (
     moment_after,
     next_pause,
     read_or_error,
+    sort_out,
     submit_form,
 )
 from tidegate.client.images import ImageT
@@ -97,13 +97,11 @@ class Bulk(Generic[ImageT]):
             until = moment_after(self._timeout)
             self._left.wait(LINGER_SECONDS)
             verdicts = self._carry(submit_form(self._exchanges, self._form(first), self._options))
-            for image, verdict in verdicts:
-                if isinstance(verdict, ClientError):
-                    self._outcomes.put(Outcome.of_error(image, verdict))
-                elif verdict.ended or not self._wait:
-                    self._outcomes.put(Outcome.of_job(image, verdict))
-                else:
-                    self._accepted.put(OpenJob(image, verdict, until))
+            outcomes, jobs = sort_out(verdicts, wait=self._wait, until=until)
+            for outcome in outcomes:
+                self._outcomes.put(outcome)
+            for job in jobs:
+                self._accepted.put(job)
 
     def _form(self, first: ImageT) -> list[tuple[ImageT, Content]]:
         """An image and those that wait behind it, as many as go into one form."""

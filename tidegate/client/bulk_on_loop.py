@@ -7,7 +7,6 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from tidegate.client.errors import ClientError
 from tidegate.client.exchanges import Exchange, Exchanges
 from tidegate.client.forms import (
     HANDS,
@@ -20,6 +19,7 @@ from tidegate.client.forms import (
     moment_after,
     next_pause,
     read_or_error,
+    sort_out,
     submit_form,
 )
 from tidegate.client.images import ImageT
@@ -89,13 +89,12 @@ class BulkOnLoop(Generic[ImageT]):
             until = moment_after(self._timeout)
             await asyncio.sleep(LINGER_SECONDS)
             form = await self._form(first)
-            for image, verdict in await self._carry(submit_form(self._exchanges, form, self._options)):
-                if isinstance(verdict, ClientError):
-                    self._outcomes.put_nowait(Outcome.of_error(image, verdict))
-                elif verdict.ended or not self._wait:
-                    self._outcomes.put_nowait(Outcome.of_job(image, verdict))
-                else:
-                    self._accepted.put_nowait(OpenJob(image, verdict, until))
+            verdicts = await self._carry(submit_form(self._exchanges, form, self._options))
+            outcomes, jobs = sort_out(verdicts, wait=self._wait, until=until)
+            for outcome in outcomes:
+                self._outcomes.put_nowait(outcome)
+            for job in jobs:
+                self._accepted.put_nowait(job)
 
     async def _form(self, first: ImageT) -> list[tuple[ImageT, Content]]:
         """An image and those that wait behind it, as many as go into one form."""

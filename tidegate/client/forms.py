@@ -61,6 +61,22 @@ def read_or_error(image: ImageT) -> Content:
         return error
 
 
+def sort_out(
+    verdicts: Sequence[tuple[ImageT, JobState | ClientError]], *, wait: bool, until: float | None
+) -> tuple[list[Outcome[ImageT]], list[OpenJob[ImageT]]]:
+    """What a form's answer settles, and the jobs whose ends are to be waited for."""
+    outcomes: list[Outcome[ImageT]] = []
+    jobs: list[OpenJob[ImageT]] = []
+    for image, verdict in verdicts:
+        if isinstance(verdict, ClientError):
+            outcomes.append(Outcome.of_error(image, verdict))
+        elif verdict.ended or not wait:
+            outcomes.append(Outcome.of_job(image, verdict))
+        else:
+            jobs.append(OpenJob(image, verdict, until))
+    return outcomes, jobs
+
+
 def has_room(form: Sequence[tuple[ImageT, Content]]) -> bool:
     """Whether another image may go into a form."""
     size = sum(len(content.content) for _, content in form if isinstance(content, ImageBytes))

@@ -73,8 +73,8 @@ for i = 6, #ARGV do
   if reply[1] == 'claimed' then started[#started + 1] = ARGV[i] end
   replies[#replies + 1] = reply
 end
-for index, ids in pairs(begun) do call_with(ids, 'ZREM', index) end
-for index, scored in pairs(running) do call_with(scored, 'ZADD', index) end
+call_each(begun, 'ZREM')
+call_each(running, 'ZADD')
 -- For the clients that watch their jobs.
 if #started > 0 then redis.call('PUBLISH', prefix .. 'started', table.concat(started, ' ')) end
 settle()

@@ -69,6 +69,11 @@ local function call_with(list, command, ...)
   end
 end
 
+-- The same with every list under its key.
+local function call_each(lists, command)
+  for key, list in pairs(lists) do call_with(list, command, key) end
+end
+
 local function job_key(id) return prefix .. 'job:' .. id end
 local function input_key(id) return prefix .. 'input:' .. id end
 local function queued_key(model, priority, lane)
@@ -268,7 +273,7 @@ end
 local function settle()
   lines.wake()
   if #ended == 0 then return end
-  for index, ids in pairs(leaving) do call_with(ids, 'ZREM', index) end
+  call_each(leaving, 'ZREM')
   call_with(inputs, 'DEL')
   for _, its in pairs(freed) do weigh(its, -its.jobs, -its.bytes) end
   for model, states in pairs(ends) do count_ends(model, states) end

@@ -29,7 +29,8 @@ redis.call('SET', swept_key, '1', 'PX', digits(lease_ms / 2))
 local counts = { 0, 0, 0, 0, 0 }
 local tickets = {}
 
--- The jobs that are due by an index, as many as are left for this sweep. An id whose record is gone (evicted, deleted by hand) leaves it.
+-- The jobs that are due by an index, as many as are left for this sweep. An id whose record is gone (evicted, deleted
+-- by hand) leaves it.
 local function due(key, before)
   local ids = redis.call('ZRANGEBYSCORE', key, '-inf', digits(before), 'LIMIT', 0, left)
   left = left - #ids

@@ -75,11 +75,9 @@ end
 -- Write down the moves: a command a list, instead of four a job.
 function tenants.settle()
   if #retiring == 0 then return end
-  for key, ids in pairs(left) do call_with(ids, 'ZREM', key) end
-  for key, scored in pairs(joined) do
-    call_with(scored, 'ZADD', key)
-    redis.call('EXPIRE', key, ttl_seconds)
-  end
+  call_each(left, 'ZREM')
+  call_each(joined, 'ZADD')
+  for key in pairs(joined) do redis.call('EXPIRE', key, ttl_seconds) end
   call_with(retiring, 'RPUSH', retired_key)
   -- For when nothing ends any more, and nobody sweeps.
   redis.call('EXPIRE', retired_key, ttl_seconds)
