@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from tidegate.errors import StoreUnavailable
 from tidegate.jobs import JobRecord, State
 from tidegate.ledger import AsyncLedger
 
@@ -59,14 +60,25 @@ class Readings:
         try:
             records = await self._ledger.get_many([question.job_id for question in group])
             await self._place([question.with_place for question in group], records)
+        except StoreUnavailable as error:
+            self._fail(group, error)
         except Exception as error:  # noqa: BLE001 - raised again where each of the group waits
-            for question in group:
+            if len(group) == 1:
+                self._fail(group, error)
+            else:
+                # A record that cannot be read is the trouble of those alone who asked for it.
+                for question in group:
+                    await self._answer([question])
+        else:
+            for question, record in zip(group, records, strict=True):
                 if not question.answer.done():
-                    question.answer.set_exception(error)
-            return
-        for question, record in zip(group, records, strict=True):
+                    question.answer.set_result(record)
+
+    @staticmethod
+    def _fail(group: Sequence[_Question], error: Exception) -> None:
+        for question in group:
             if not question.answer.done():
-                question.answer.set_result(record)
+                question.answer.set_exception(error)
 
     async def _place(self, wanted: Sequence[bool], records: list[JobRecord | None]) -> None:
         """Put those that wait, and whose places are wanted, where they stand."""

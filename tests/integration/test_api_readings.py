@@ -69,6 +69,18 @@ async def test_more_than_a_group_and_unknown_jobs_are_answered(readings: Reading
     assert set(others) == {None}
 
 
+async def test_a_record_that_cannot_be_read_fails_for_its_own_client_alone(
+    readings: Readings, probe: LedgerProbe, redis_client: redis.Redis, settings: Settings
+) -> None:
+    """Whoever is read for in the same group is answered."""
+    broken, *sound = [ticket.job_id for ticket in probe.accept(20)]
+    redis_client.hset(f"{settings.key_prefix}job:{broken}", "state", "no state of ours")
+    asked = [readings.job(job_id) for job_id in [*sound, broken]]
+    *records, error = await asyncio.gather(*asked, return_exceptions=True)
+    assert [record.id for record in records if isinstance(record, JobRecord)] == sound
+    assert isinstance(error, ValueError)
+
+
 async def test_one_who_leaves_takes_nobody_along(readings: Readings, probe: LedgerProbe) -> None:
     """A client that is gone while its group is read is not told, and the others are."""
     (ticket,) = probe.accept()
