@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
+from api.cancellation import AGAIN_SECONDS
 from tidegate.errors import StoreUnavailable
 from tidegate.settings import Settings
 
@@ -15,26 +16,43 @@ SLACK_SECONDS = 0.5
 class StoreDeadline:
     """Bounds all that a request does with Redis within the block: its wait for a connection, and every round trip.
 
-    It raises StoreUnavailable when that took too long.
+    It raises StoreUnavailable when that took too long. Unlike ``asyncio.timeout`` it cancels the block again and again
+    until that has ended: once may not be enough, see ``api/cancellation.py``.
     """
 
-    __slots__ = ("_timeout",)
+    __slots__ = ("_canceled_before", "_cancellations", "_seconds", "_task", "_timer")
+
+    _task: asyncio.Task[object]
+    _timer: asyncio.TimerHandle
 
     def __init__(self, seconds: float) -> None:
-        self._timeout = asyncio.timeout(seconds)
+        self._seconds = seconds
+        self._cancellations = 0
 
     async def __aenter__(self) -> None:
         """Start the clock."""
-        await self._timeout.__aenter__()
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._task = task
+        self._canceled_before = task.cancelling()
+        self._timer = loop.call_later(self._seconds, self._cancel, loop)
+
+    def _cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._cancellations += 1
+        self._task.cancel()
+        self._timer = loop.call_later(AGAIN_SECONDS, self._cancel, loop)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Stop it; an end by the clock is told as an outage."""
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError as late:
-            raise StoreUnavailable("Redis did not answer in time.", retry_after_seconds=2) from late
+        """Stop it; an end by the clock is told as an outage, unless somebody else wants the task to end as well."""
+        self._timer.cancel()
+        for _ in range(self._cancellations):
+            self._task.uncancel()
+        canceled_by_clock = self._cancellations > 0 and isinstance(error, asyncio.CancelledError)
+        if canceled_by_clock and self._task.cancelling() <= self._canceled_before:
+            raise StoreUnavailable("Redis did not answer in time.", retry_after_seconds=2) from error
 
 
 def store_deadline(settings: Settings) -> StoreDeadline:
