@@ -270,6 +270,7 @@ def test_redis_command_runs_with_a_password_and_keeps_what_it_accepts(tmp_path: 
             wait_for(socket)
             assert client.config_get("appendonly") == {"appendonly": "yes"}
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert client.config_get("auto-aof-rewrite-min-size") == {"auto-aof-rewrite-min-size": str(1024**3)}
             assert client.config_get("maxmemory")["maxmemory"] == str(4 * 1024**3)
         once = Retry(NoBackoff(), 0)
         with (

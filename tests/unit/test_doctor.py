@@ -18,7 +18,7 @@ from tidegate.doctor.finding import Verdict
 from tidegate.doctor.machine import judge_python, look_at_machine
 from tidegate.doctor.models import judge_server
 from tidegate.doctor.ports import look_at_ports
-from tidegate.doctor.store import judge_clock, judge_store, look_at_store
+from tidegate.doctor.store import judge_clock, judge_rewrites, judge_store, look_at_store
 from tidegate.local import MissingPart
 from tidegate.settings import load_settings
 
@@ -73,6 +73,15 @@ def test_what_is_wrong_comes_with_the_command_that_mends_it() -> None:
     assert "CONFIG SET maxmemory-policy noeviction" in advice["eviction policy"]
     advice = {finding.subject: finding.advice for finding in judge_store({**GOOD, "aof_enabled": 0})}
     assert "CONFIG SET appendonly yes" in advice["persistence"]
+
+
+@pytest.mark.parametrize(("mebibytes", "verdict"), [(64, Verdict.WARNING), (1024, Verdict.FINE)])
+def test_a_file_that_would_be_rewritten_all_the_time_is_told(mebibytes: int, verdict: Verdict) -> None:
+    """Redis's own default is, what Tidegate ships with is not."""
+    finding = judge_rewrites(mebibytes * 2**20)
+    assert finding.verdict is verdict
+    assert f"from {mebibytes} MiB on" in finding.facts
+    assert ("CONFIG SET auto-aof-rewrite-min-size" in finding.advice) is (verdict is Verdict.WARNING)
 
 
 @pytest.mark.parametrize(

@@ -73,5 +73,6 @@ def test_redis_command_keeps_what_it_accepted_and_stays_on_loopback(tmp_path: Pa
     assert settings["--port"] == "7000"
     assert settings["--dir"] == str(tmp_path)
     assert settings["--appendonly"] == "yes"
+    assert settings["--auto-aof-rewrite-min-size"] == "1gb"
     assert settings["--maxmemory-policy"] == "noeviction"
     assert settings["--daemonize"] == "no"

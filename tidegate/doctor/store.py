@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import redis
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from tidegate.doctor.finding import Finding, fault, fine, warning
 from tidegate.settings import Settings
@@ -20,10 +20,17 @@ FULL_SHARE = 0.8
 #: looked after stays far below this.
 SKEW_SECONDS = 1.0
 
+#: Most images in a second or so: an append-only file that is rewritten from fewer bytes on always is, under load.
+LEAST_REWRITE_BYTES = 512 * 2**20
+
 _KEEP = "Redis should keep what it is given: redis-cli CONFIG SET appendonly yes, and `appendonly yes` in redis.conf."
 _EVICT = (
     "Redis must refuse writes when it is full, not drop jobs: redis-cli CONFIG SET maxmemory-policy noeviction, and "
     "`maxmemory-policy noeviction` in redis.conf."
+)
+_REWRITE_LATER = (
+    "While images come in, Redis rewrites it all the time: redis-cli CONFIG SET auto-aof-rewrite-min-size 1gb, and "
+    "`auto-aof-rewrite-min-size 1gb` in redis.conf."
 )
 
 
@@ -33,11 +40,14 @@ def look_at_store(settings: Settings) -> Iterator[Finding]:
         with connect(settings, max_connections=1) as client:
             facts: Any = client.info()
             skew_seconds = _skew_seconds(client)
+            rewrite_bytes = _rewrite_bytes(client) if facts.get("aof_enabled") else None
     except RedisError as error:
         advice = "Start Redis, or set TIDEGATE_REDIS_URL to where it is."
         yield fault("redis", f"{_address(settings)} does not answer: {error}", advice)
         return
     yield from judge_store(facts)
+    if rewrite_bytes is not None:
+        yield judge_rewrites(rewrite_bytes)
     yield judge_clock(skew_seconds)
 
 
@@ -51,6 +61,14 @@ def judge_store(facts: Mapping[str, Any]) -> Iterator[Finding]:
     yield _persistence(facts)
     yield _eviction(facts)
     yield _memory(facts)
+
+
+def judge_rewrites(least_bytes: int) -> Finding:
+    """What it means that Redis rewrites its append-only file when that has doubled and has so many bytes."""
+    told = f"rewritten from {least_bytes / 2**20:.0f} MiB on"
+    if least_bytes >= LEAST_REWRITE_BYTES:
+        return fine("append-only file", told)
+    return warning("append-only file", told, _REWRITE_LATER)
 
 
 def judge_clock(skew_seconds: float) -> Finding:
@@ -101,6 +119,15 @@ def _memory(facts: Mapping[str, Any]) -> Finding:
         advice = "Give Redis more memory (maxmemory), or lower TIDEGATE_MAX_QUEUED_BYTES: when full, it takes no jobs."
         return warning("redis memory", told, advice)
     return fine("redis memory", told)
+
+
+def _rewrite_bytes(client: redis.Redis) -> int | None:
+    """None where Redis does not let anybody read its configuration, as hosted ones do not."""
+    try:
+        found: Any = client.config_get("auto-aof-rewrite-min-size")
+    except ResponseError:
+        return None
+    return int(found["auto-aof-rewrite-min-size"]) if found else None
 
 
 def _skew_seconds(client: redis.Redis) -> float:

@@ -59,6 +59,9 @@ def redis_command(*, server: Path, port: int, data_dir: Path) -> list[str]:
         "dir": str(data_dir),
         "appendonly": "yes",
         "appendfsync": "everysec",
+        # By its own default Redis rewrites the file from 64 MiB on, which a burst of images fills in a second: it would
+        # rewrite all the time, with a second process, and write everything twice meanwhile.
+        "auto-aof-rewrite-min-size": "1gb",
         "save": "",
         "maxmemory-policy": "noeviction",
         "loglevel": "warning",
