@@ -1,8 +1,7 @@
 -- accept: admit new jobs, each wholly or not at all.
 -- ARGV: prefix, retention, most jobs that wait a model, most that are open, most bytes open a model, most in all,
 --   most jobs open a tenant or 0, how long an idempotency key is remembered in ms,
---   then per job: id, model, version, priority, expires_in_ms or '', options, webhook or '', URL of the image or '',
---   its host, image, tenant, digest of its idempotency key or '', fingerprint of the request, key of its answer or ''
+--   then per job: what it asks for, see `_asked_for` in tidegate/commands.py, as a JSON object; and its image
 -- Returns per job:
 --   {'accepted', created_ms, deadline_ms or '', lane}
 --   {'answered'}        it ended at once, with the answer to another job of its tenant
@@ -86,17 +85,16 @@ local function take(party, bytes)
 end
 
 local function job_at(i)
-  return {
-    id = ARGV[i], model = ARGV[i + 1], version = ARGV[i + 2], priority = ARGV[i + 3], expires_in = tonumber(ARGV[i + 4]),
-    options = ARGV[i + 5], webhook = ARGV[i + 6], url = ARGV[i + 7], host = ARGV[i + 8], image = ARGV[i + 9],
-    tenant = ARGV[i + 10], idempotency = ARGV[i + 11], fingerprint = ARGV[i + 12], same = ARGV[i + 13], created = now_digits,
-  }
+  local job = cjson.decode(ARGV[i])
+  job.image, job.created = ARGV[i + 1], now_digits
+  job.tenant = job.tenant or ''
+  return job
 end
 
 local function idempotency_key(job) return prefix .. 'idem:' .. job.tenant .. ':' .. job.idempotency end
 
 local function earlier(job)
-  local known = job.idempotency ~= '' and redis.call('GET', idempotency_key(job))
+  local known = job.idempotency and redis.call('GET', idempotency_key(job))
   if not known then return nil end
   local id, fingerprint = string.match(known, '^(%S+) (%S+)$')
   return fingerprint == job.fingerprint and { 'replayed', id } or { 'reused' }
@@ -114,12 +112,12 @@ end
 
 -- The first write may be refused, because Redis is full: the largest one is the first, and then no other is.
 local function write(job, deadline)
-  if job.url == '' and not job.answer then redis.call('SET', input_key(job.id), job.image) end
+  if not job.url and not job.answer then redis.call('SET', input_key(job.id), job.image) end
   local fields = {
     'state', 'queued', 'model', job.model, 'priority', job.priority, 'created_ms', now_digits, 'bytes', digits(#job.image),
   }
   local function set(field, value)
-    if value ~= '' then
+    if value then
       fields[#fields + 1] = field
       fields[#fields + 1] = value
     end
@@ -130,32 +128,32 @@ local function write(job, deadline)
   set('webhook', job.webhook)
   set('image_url', job.url)
   set('image_host', job.host)
-  set('tenant', job.tenant)
-  set('lane', job.lane ~= '0' and job.lane or '')
-  set('same', job.answer and '' or job.same)
+  set('tenant', job.tenant ~= '' and job.tenant)
+  set('lane', job.lane ~= '0' and job.lane)
+  set('same', not job.answer and job.same)
   redis.call('HSET', job_key(job.id), unpack(fields))
-  if job.idempotency ~= '' then
+  if job.idempotency then
     redis.call('SET', idempotency_key(job), job.id .. ' ' .. job.fingerprint, 'PX', remember_ms)
   end
 end
 
 local function answer_at_once(job)
   job.lane = '0'
-  write(job, '')
+  write(job)
   local key = job_key(job.id)
   redis.call('HSET', key, 'state', 'succeeded', 'finished_ms', now_digits, 'result', job.answer, 'run', job.run, 'cached', '1')
-  if job.webhook ~= '' then outbox.add({ id = job.id, webhook = job.webhook }, 'succeeded') end
+  if job.webhook then outbox.add({ id = job.id, webhook = job.webhook }, 'succeeded') end
   redis.call('EXPIRE', key, ttl_seconds)
   tenants.list_ended(job, 'succeeded')
   return { 'answered' }
 end
 
 local function admit(job, party)
-  local deadline = job.expires_in and digits(now + job.expires_in) or ''
+  local deadline = job.expires_in and digits(now + job.expires_in)
   job.lane = party.lane
   write(job, deadline)
-  if deadline ~= '' then redis.call('ZADD', deadlines_key, deadline, job.id) end
-  if job.url == '' then
+  if deadline then redis.call('ZADD', deadlines_key, deadline, job.id) end
+  if not job.url then
     redis.call('ZADD', queued_key(job.model, job.priority, job.lane), now, job.id)
   else
     redis.call('ZADD', fetching_key(job.model), now, job.id)
@@ -163,9 +161,9 @@ local function admit(job, party)
   end
   redis.call('SADD', models_key, job.model)
   tenants.enlist(job)
-  same.join(job.same, job.id)
+  if job.same then same.join(job.same, job.id) end
   take(party, #job.image)
-  return { 'accepted', now_digits, deadline, job.lane }
+  return { 'accepted', now_digits, deadline or '', job.lane }
 end
 
 local function accept(job)
@@ -174,14 +172,14 @@ local function accept(job)
   if known[1] then return { 'accepted', known[1], known[2] or '', known[3] or '0' } end
   local before = earlier(job)
   if before then return before end
-  job.answer, job.run = same.answer(job.same)
+  if job.same then job.answer, job.run = same.answer(job.same) end
   if job.answer then return answer_at_once(job) end
   learn(job.model)
   local party = party_of(job.tenant, job.model)
   return refusal(job, party) or admit(job, party)
 end
 
-for i = 9, #ARGV, 14 do replies[#replies + 1] = accept(job_at(i)) end
+for i = 9, #ARGV, 2 do replies[#replies + 1] = accept(job_at(i)) end
 for _, party in pairs(parties) do
   if party.jobs > 0 then weigh(party, party.jobs, party.bytes) end
 end

@@ -14,13 +14,13 @@ local function first_key(key) return prefix .. 'first:' .. key end
 
 -- Result and run, or nil.
 function same.answer(key)
-  local text = key ~= '' and redis.call('GET', same.cache_key(key))
+  local text = redis.call('GET', same.cache_key(key))
   if not text then return nil end
   return string.match(text, '^(.-)\n(.*)$')
 end
 
 function same.join(key, id)
-  if key ~= '' then redis.call('SADD', same.members_key(key), id) end
+  redis.call('SADD', same.members_key(key), id)
 end
 
 -- Whether another one is being answered now.
