@@ -79,6 +79,8 @@ class Intake:
 
     async def _commit_all(self) -> None:
         try:
+            # Those that have arrived by now join: else the first would go alone, and all others wait for it.
+            await asyncio.sleep(0)
             while group := self._next_group():
                 await self._commit(group)
         finally:
