@@ -149,6 +149,17 @@ class StubTriton:
         """Be gone: nothing answers at the address."""
         self._server.stop(grace=0).wait(5)
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Answer no call while the block runs: what is submitted in it is there before another call has ended."""
+        go = threading.Event()
+        behaviour, self.behaviour = self.behaviour, hold(go, 30)
+        try:
+            yield
+        finally:
+            self.behaviour = behaviour
+            go.set()
+
     @property
     def sizes(self) -> list[int]:
         """The batch sizes of the calls so far, without those that warm the model up."""

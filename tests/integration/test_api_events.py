@@ -21,7 +21,15 @@ from tidegate.settings import Settings
 pytestmark = pytest.mark.anyio
 
 MODEL = "watched"
+#: By when who is told has heard it: a limit against hangs.
+TOLD_SECONDS = 20.0
 Event = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def no_rereading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody finds by looking again what it was not told."""
+    monkeypatch.setattr(waiters_module, "REREAD_SECONDS", 3600)
 
 
 @pytest.fixture
@@ -67,7 +75,7 @@ async def test_a_job_is_followed_from_its_queue_to_its_end(api: httpx.AsyncClien
     ledger.run(ledger.commands.claim("worker", [job_id]))
     await asyncio.sleep(0.2)
     run_job(ledger, job_id)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(TOLD_SECONDS):
         response = await watching
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
     assert response.headers["cache-control"] == "no-store"
@@ -165,7 +173,7 @@ async def test_a_process_that_stops_ends_its_streams(api: httpx.AsyncClient) -> 
     place = await submitted(api)
     watching = await watched(api, place)
     services_of(api).waiters.hurry()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(TOLD_SECONDS):
         events = events_of((await watching).text)
     assert [event["event"] for event in events] == ["queued"]
     assert services_of(api).waiters.count == 0
@@ -179,5 +187,5 @@ async def test_a_job_that_is_no_longer_kept_ends_its_stream(api: httpx.AsyncClie
     for watches in services_of(api).waiters._watches.values():
         for watch in watches:
             watch.tell()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(TOLD_SECONDS):
         assert [event["event"] for event in events_of((await watching).text)] == ["queued"]

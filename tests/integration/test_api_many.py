@@ -225,15 +225,23 @@ async def test_a_wrong_question_to_the_list_is_refused(api: httpx.AsyncClient, q
 
 
 async def test_a_list_costs_what_it_shows(settings: Settings, probe: LedgerProbe) -> None:
-    """Among ten thousand jobs the few of a state are found in few milliseconds of Redis."""
+    """Among ten thousand jobs the few of a state are found as cheaply as among ten."""
     report(settings, ready_model("m"))
-    probe.accept(10_000)
-    (failed,) = [ticket.job_id for ticket in probe.accept(1)]
-    probe.ledger.run(probe.commands.cancel([failed]))
+
+    async def cost_of_lists(api: httpx.AsyncClient) -> int:
+        """What Redis spends on two, in microseconds, the cheapest time of a few: it shares its processor."""
+        costs = []
+        for _ in range(5):
+            probe.client.config_resetstat()
+            assert await listed(api, limit=10, status="canceled") == [canceled]
+            assert len((await api.get("/v1/jobs", params={"limit": 10})).json()["jobs"]) == 10
+            stats: Any = probe.client.info("commandstats")
+            costs.append(sum(int(entry["usec"]) for entry in stats.values()))
+        return min(costs)
+
+    canceled, *_ = [ticket.job_id for ticket in probe.accept(11)]
+    probe.ledger.run(probe.commands.cancel([canceled]))
     async with serving(settings) as api:
-        await api.get("/v1/jobs")
-        probe.client.config_resetstat()
-        assert await listed(api, limit=10, status="canceled") == [failed]
-        assert len((await api.get("/v1/jobs", params={"limit": 10})).json()["jobs"]) == 10
-        stats: Any = probe.client.info("commandstats")
-        assert sum(entry["usec"] for entry in stats.values()) < 20_000
+        among_few = await cost_of_lists(api)
+        probe.accept(10_000)
+        assert await cost_of_lists(api) < 10 * among_few

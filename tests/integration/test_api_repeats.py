@@ -10,7 +10,18 @@ import httpx
 import pytest
 import redis
 
-from tests.integration.api_client import PNG, PNG_BASE64, ids_in_queue, ready_model, report, run_job, serving
+from api import waiters
+from tests.integration.api_client import (
+    PNG,
+    PNG_BASE64,
+    eventually,
+    ids_in_queue,
+    ready_model,
+    report,
+    run_job,
+    services_of,
+    serving,
+)
 from tests.integration.ledger_probe import RESULT, LedgerProbe, failure
 from tidegate.errors import ModelFailed
 from tidegate.keys import new_key
@@ -32,8 +43,9 @@ async def api(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def caching(settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    """The same, with the result cache on."""
+async def caching(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
+    """The same, with the result cache on; nobody finds by looking again what it was not told."""
+    monkeypatch.setattr(waiters, "REREAD_SECONDS", 3600)
     report(settings, ready_model(MODEL))
     async with serving(settings.model_copy(update={"result_cache_seconds": 60})) as client:
         yield client
@@ -129,10 +141,11 @@ async def test_equal_jobs_join_the_one_that_runs(caching: httpx.AsyncClient, led
     ids = [(await caching.post("/v1/jobs", content=PNG)).json()["id"] for _ in range(3)]
     claimed, refused = ledger.run(ledger.commands.claim("worker", ids))
     assert ([job.id for job in claimed], [refusal.reason for refusal in refused]) == (ids[:1], ["waiting"] * 2)
-    waiting = asyncio.create_task(caching.get(f"/v1/jobs/{ids[2]}", params={"wait": 30}))
-    await asyncio.sleep(0.1)
+    waiting = asyncio.create_task(caching.get(f"/v1/jobs/{ids[2]}", params={"wait": 60}))
+    await eventually(lambda: services_of(caching).waiters.count == 1)
     run_job(ledger, ids[0])
-    async with asyncio.timeout(2):
+    # A limit against hangs, far from the end of the wait.
+    async with asyncio.timeout(20):
         assert (await waiting).json()["cached"] is True
     assert (await caching.get(f"/v1/jobs/{ids[1]}")).json()["status"] == "succeeded"
 

@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +58,11 @@ def complaints(server: ApiServer) -> list[str]:
     return [line for line in server.log.read_text().splitlines() if any(word in line for word in words)]
 
 
+def has_ended_by_itself(server: ApiServer) -> bool:
+    """Whether a server that was asked to end did so, before it was killed for taking too long."""
+    return not server.running and "Application shutdown complete." in server.log.read_text()
+
+
 def temporary_files() -> list[Path]:
     """What lies where the server puts temporary files."""
     return list(Path(os.environ[TEMPORARY]).iterdir())
@@ -71,10 +75,8 @@ async def test_it_is_small_and_stops_without_a_word(server: ApiServer, api: http
         accepted = await api.post("/v1/jobs", content=PNG)
         assert (await api.get(accepted.headers["location"])).status_code == 200
     assert server.resident_bytes() < MEMORY_LIMIT
-    began = time.monotonic()
     await asyncio.to_thread(server.stop)
-    assert time.monotonic() - began < 5
-    assert "Application shutdown complete." in server.log.read_text()
+    assert has_ended_by_itself(server)
     assert complaints(server) == []
 
 
@@ -111,9 +113,7 @@ async def test_an_endless_body_is_cut_off(server: ApiServer) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 413")
         assert b"application/problem+json" in head
-        passed = time.monotonic()
         await asyncio.wait({pouring})
-    assert time.monotonic() - passed < 2
     assert isinstance(pouring.exception(), OSError)
     assert server.resident_bytes() < 2 * MEMORY_LIMIT
     writer.close()
@@ -159,10 +159,9 @@ async def test_a_waiting_client_that_leaves_frees_the_server(
     for connection in connections:
         connection.close()
     await eventually(lambda: server.log.read_text().count("request.abandoned") == 10)
-    began = time.monotonic()
     await api.aclose()
     await asyncio.to_thread(server.stop)
-    assert time.monotonic() - began < 5
+    assert has_ended_by_itself(server)
     assert complaints(server) == []
 
 

