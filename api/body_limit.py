@@ -9,7 +9,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.body_room import BodyRoom, BodyShare
-from tidegate.errors import ImageTooLarge, UploadTimeout
+from api.deadline import Deadline
+from tidegate.errors import ImageTooLarge, TidegateError, UploadTimeout
 
 #: A longer number is no Content-Length that a server let through.
 _MAX_DIGITS = 19
@@ -104,11 +105,12 @@ class _Body:
     async def _receive_in_time(self) -> Message:
         now = asyncio.get_running_loop().time()
         self._due = self._due or now + self._timeout_seconds
-        try:
-            async with asyncio.timeout_at(self._due):
-                return await self._receive()
-        except TimeoutError as error:
-            raise UploadTimeout("The body of the request took too long to arrive.") from error
+        async with Deadline(self._due - now, _too_slow):
+            return await self._receive()
+
+
+def _too_slow() -> TidegateError:
+    return UploadTimeout("The body of the request took too long to arrive.")
 
 
 def _may_have_body(scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""No request waits for Redis longer than it may, whatever the client of Redis makes of being told so."""
+"""No request waits longer than it may, whatever the client of Redis makes of being told so."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from api.deadline import StoreDeadline
+from api.deadline import Deadline
 from tidegate.errors import StoreUnavailable
 
 pytestmark = pytest.mark.anyio
@@ -14,6 +14,11 @@ pytestmark = pytest.mark.anyio
 SECONDS = 0.05
 #: A limit against hangs.
 LIMIT_SECONDS = 20
+
+
+def late() -> StoreUnavailable:
+    """What is told."""
+    return StoreUnavailable("Too late.")
 
 
 async def wait_for_ever(deaf_to: int) -> int:
@@ -29,11 +34,11 @@ async def wait_for_ever(deaf_to: int) -> int:
 
 @pytest.mark.parametrize("deaf_to", [0, 1, 3])
 async def test_a_block_that_misses_its_cancellation_ends_all_the_same(deaf_to: int) -> None:
-    """It is cancelled again, and its client is told of an outage; the task goes on as if nothing had been."""
+    """It is cancelled again, and its client is told; the task goes on as if nothing had been."""
 
     async def request() -> int:
         with pytest.raises(StoreUnavailable):
-            async with StoreDeadline(SECONDS):
+            async with Deadline(SECONDS, late):
                 await wait_for_ever(deaf_to)
         task = asyncio.current_task()
         assert task is not None
@@ -47,21 +52,21 @@ async def test_a_block_that_misses_its_cancellation_ends_all_the_same(deaf_to: i
 
 async def test_a_block_in_time_is_left_alone() -> None:
     """Its result stands, its own errors pass, and nothing comes after it."""
-    async with StoreDeadline(LIMIT_SECONDS):
+    async with Deadline(LIMIT_SECONDS, late):
         await asyncio.sleep(0)
     with pytest.raises(KeyError):
-        async with StoreDeadline(LIMIT_SECONDS):
+        async with Deadline(LIMIT_SECONDS, late):
             raise KeyError
-    async with StoreDeadline(SECONDS):
+    async with Deadline(SECONDS, late):
         pass
     await asyncio.sleep(2 * SECONDS)
 
 
-async def test_a_request_that_is_ended_from_outside_is_no_outage() -> None:
+async def test_a_request_that_is_ended_from_outside_is_not_late() -> None:
     """A client that is gone cancels its request, before the deadline or along with it."""
 
     async def request(started: asyncio.Event) -> None:
-        async with StoreDeadline(LIMIT_SECONDS):
+        async with Deadline(LIMIT_SECONDS, late):
             started.set()
             await asyncio.Event().wait()
 
@@ -77,7 +82,7 @@ async def test_an_end_from_outside_counts_beside_that_of_the_clock() -> None:
     """Whoever cancels the task while the clock does it too gets what was asked for."""
 
     async def request() -> None:
-        async with StoreDeadline(SECONDS):
+        async with Deadline(SECONDS, late):
             await wait_for_ever(1)
 
     task = asyncio.create_task(request())
