@@ -1,7 +1,8 @@
 """A ``multipart/form-data`` body, taken apart in memory: images are handed on as bytes, and nothing touches a disk.
 
-Starlette lets the same parser write each file into a temporary one, to be read back; of a small image that is most of
-what accepting it costs. Here the parts stay in memory, which ``api/body_limit.py`` bounds. Source: RFC 7578.
+Starlette writes each file into a temporary one, to be read back, and its parser calls back for every header; of a small
+image that is most of what accepting it costs. Here the parts stay in memory, which ``api/body_limit.py`` bounds.
+Source: RFC 7578.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from python_multipart.exceptions import MultipartParseError
-from python_multipart.multipart import MultipartParser, parse_options_header
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 from starlette.requests import Request
 
 from tidegate.errors import InvalidField, InvalidRequest
@@ -55,65 +55,42 @@ class Form:
         return self.files
 
 
-@dataclass
-class _Part:
-    """What the parser has told of a part so far.
-
-    Attributes:
-        header: the name and value of the header that is being read.
-        disposition: the value of its Content-Disposition.
-    """
-
-    header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
-    disposition: bytes = b""
-    content: list[bytes] = field(default_factory=list)
-
-
 class _Reader:
     """Makes a form of what the parser tells, and keeps it within its limits."""
 
     def __init__(self, boundary: bytes, charset: str, *, max_images: int) -> None:
         self.form = Form()
-        self.ended = False
         self._charset = charset
         self._max_images = max_images
-        self._part = _Part()
-        self._parser = MultipartParser(
-            boundary,
-            {
-                "on_part_begin": self._begin_part,
-                "on_header_field": lambda data, start, end: self._part.header[0].extend(data[start:end]),
-                "on_header_value": lambda data, start, end: self._part.header[1].extend(data[start:end]),
-                "on_header_end": self._end_header,
-                "on_part_data": lambda data, start, end: self._part.content.append(data[start:end]),
-                "on_part_end": self._end_part,
-                "on_end": self._end,
-            },
-            max_header_size=MAX_HEADER_BYTES,
-        )
+        self._part: MultipartSegment | None = None
+        self._content: list[bytes] = []
+        # In this one any byte is a character, so that names can be decoded by the codec that the request declares.
+        self._parser = PushMultipartParser(boundary, max_header_size=MAX_HEADER_BYTES, header_charset="latin-1")
 
     def write(self, chunk: bytes) -> None:
         """Read some more; what follows the last part is nobody's business."""
-        if not self.ended:
-            self._parser.write(chunk)
+        for event in self._parser.parse(chunk):
+            if event is None:
+                self._end_part()
+            elif isinstance(event, bytes):
+                self._content.append(event)
+            else:
+                self._part, self._content = event, []
 
-    def _begin_part(self) -> None:
-        self._part = _Part()
-
-    def _end_header(self) -> None:
-        name, value = self._part.header
-        if name.lower() == b"content-disposition":
-            self._part.disposition = bytes(value)
-        self._part.header = (bytearray(), bytearray())
+    def end(self) -> Form:
+        """The form, which has to have ended."""
+        try:
+            self._parser.close()
+        except MultipartError as error:
+            raise InvalidRequest("The form is broken: it does not end.") from error
+        return self.form
 
     def _end_part(self) -> None:
-        options = parse_options_header(self._part.disposition)[1]
-        if b"name" not in options:
+        part = self._part
+        if part is None or not part.name:
             raise InvalidRequest("The form is broken: a part has no name.")
-        self._add(_text(options[b"name"], self._charset), b"".join(self._part.content), is_file=b"filename" in options)
-
-    def _end(self) -> None:
-        self.ended = True
+        name = _text(part.name.encode("latin-1"), self._charset)
+        self._add(name, b"".join(self._content), is_file=part.filename is not None)
 
     def _add(self, name: str, content: bytes, *, is_file: bool) -> None:
         form = self.form
@@ -143,22 +120,22 @@ async def read_form(request: Request, *, max_images: int) -> Form:
     Raises:
         InvalidRequest: it cannot be read; or has too many parts, too large ones, or a file that is none of the images.
     """
-    params = parse_options_header(request.headers["content-type"])[1]
-    boundary = params.get(b"boundary", b"")
+    options = parse_options_header(request.headers["content-type"])[1]
+    boundary = options.get("boundary", "").encode("latin-1")
     if not 0 < len(boundary) <= MAX_BOUNDARY_BYTES:
         raise InvalidRequest(f"The form's Content-Type needs a boundary of 1 to {MAX_BOUNDARY_BYTES} characters.")
-    reader = _Reader(boundary, params.get(b"charset", b"utf-8").decode("latin-1"), max_images=max_images)
     try:
+        reader = _Reader(boundary, options.get("charset", "utf-8"), max_images=max_images)
         async with aclosing(request.stream()) as chunks:
             async for chunk in chunks:
-                reader.write(chunk)
-    except MultipartParseError as error:
+                # An empty one would be the end of the form.
+                if chunk:
+                    reader.write(chunk)
+    except MultipartError as error:
         raise InvalidRequest(
             "The form is broken: its boundaries or the headers of its parts cannot be read."
         ) from error
-    if not reader.ended:
-        raise InvalidRequest("The form is broken: it does not end.")
-    return reader.form
+    return reader.end()
 
 
 def _text(encoded: bytes, charset: str) -> str:
