@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
+from multipart import MultipartError, MultipartSegment, ParserError, PushMultipartParser
 from starlette.requests import Request
 
 from tidegate.errors import InvalidField, InvalidRequest
@@ -55,6 +55,19 @@ class Form:
         return self.files
 
 
+class _Parser(PushMultipartParser):  # type: ignore[misc]  # multipart is untyped
+    """Refuses headers that go on in the next line.
+
+    Nobody sends such any more, and the parser would read a header anew with each line of it, however short that is.
+    Source: RFC 9112, section 5.2, for the headers of requests.
+    """
+
+    def _on_segment_headerline(self, line: bytes) -> None:
+        if line.startswith((b" ", b"\t")):
+            raise ParserError("A header goes on in the next line")
+        super()._on_segment_headerline(line)
+
+
 class _Reader:
     """Makes a form of what the parser tells, and keeps it within its limits."""
 
@@ -65,7 +78,7 @@ class _Reader:
         self._part: MultipartSegment | None = None
         self._content: list[bytes] = []
         # In this one any byte is a character, so that names can be decoded by the codec that the request declares.
-        self._parser = PushMultipartParser(boundary, max_header_size=MAX_HEADER_BYTES, header_charset="latin-1")
+        self._parser = _Parser(boundary, max_header_size=MAX_HEADER_BYTES, header_charset="latin-1")
 
     def write(self, chunk: bytes) -> None:
         """Read some more; what follows the last part is nobody's business."""
@@ -90,7 +103,9 @@ class _Reader:
         if part is None or not part.name:
             raise InvalidRequest("The form is broken: a part has no name.")
         name = _text(part.name.encode("latin-1"), self._charset)
-        self._add(name, b"".join(self._content), is_file=part.filename is not None)
+        # Of some file names only that there is one can be read, such as one in RFC 8187's form.
+        is_file = part.filename is not None or (name == "image" and "filename" in part["Content-Disposition"])
+        self._add(name, b"".join(self._content), is_file=is_file)
 
     def _add(self, name: str, content: bytes, *, is_file: bool) -> None:
         form = self.form
@@ -120,12 +135,12 @@ async def read_form(request: Request, *, max_images: int) -> Form:
     Raises:
         InvalidRequest: it cannot be read; or has too many parts, too large ones, or a file that is none of the images.
     """
-    options = parse_options_header(request.headers["content-type"])[1]
-    boundary = options.get("boundary", "").encode("latin-1")
+    parameters = _parameters(request.headers["content-type"])
+    boundary = parameters.get("boundary", "").encode("latin-1")
     if not 0 < len(boundary) <= MAX_BOUNDARY_BYTES:
         raise InvalidRequest(f"The form's Content-Type needs a boundary of 1 to {MAX_BOUNDARY_BYTES} characters.")
     try:
-        reader = _Reader(boundary, options.get("charset", "utf-8"), max_images=max_images)
+        reader = _Reader(boundary, parameters.get("charset", "utf-8"), max_images=max_images)
         async with aclosing(request.stream()) as chunks:
             async for chunk in chunks:
                 # An empty one would be the end of the form.
@@ -138,11 +153,20 @@ async def read_form(request: Request, *, max_images: int) -> Form:
     return reader.end()
 
 
+def _parameters(content_type: str) -> dict[str, str]:
+    """Those of a Content-Type; neither a boundary nor a charset has a semicolon in it, quoted or not."""
+    parameters: dict[str, str] = {}
+    for parameter in content_type.split(";")[1:]:
+        name, _, value = parameter.partition("=")
+        parameters.setdefault(name.strip().lower(), value.strip().strip('"'))
+    return parameters
+
+
 def _text(encoded: bytes, charset: str) -> str:
     """By the codec that the request declares, which may be any that Python has, or none."""
     try:
         return encoded.decode(charset)
     except (UnicodeDecodeError, LookupError):
         return encoded.decode("latin-1")
-    except UnicodeError as error:
+    except ValueError as error:
         raise InvalidRequest("The form cannot be decoded.") from error

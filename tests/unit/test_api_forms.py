@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -63,6 +65,10 @@ FORMS = {
     "headers in other letters": part(FILE.replace("Content-D", "CONTENT-d"), b"x") + b"--b--\r\n",
     "an escaped name": part(r'Content-Disposition: form-data; name="image"; filename="a\"b.jpg"', b"x") + b"--b--\r\n",
     "no quotes": part("Content-Disposition: form-data; name=image; filename=a", b"x") + b"--b--\r\n",
+    "a name of a file without quotes, no ASCII": part(
+        "Content-Disposition: form-data; name=image; filename=größe.jpg", b"x"
+    )
+    + b"--b--\r\n",
     "no name of a file": part('Content-Disposition: form-data; name="image"; filename=""', b"x") + b"--b--\r\n",
     "an umlaut": part('Content-Disposition: form-data; name="größe"', "ä".encode()) + b"--b--\r\n",
     "no UTF-8": part(TEXT, b"\xff") + b"--b--\r\n",
@@ -88,6 +94,22 @@ async def test_texts_are_decoded_by_the_codec_that_is_declared(charset: str) -> 
     )
 
 
+@pytest.mark.parametrize("boundary", ["----=_Part_1", "a:b", "a/b?", "a(b)", '"a b"', '"b"', "'b'"])
+@pytest.mark.parametrize("before", ["; ", ";", ";\t", " ; charset=utf-8; "])
+async def test_a_boundary_is_read_as_usual(boundary: str, before: str) -> None:
+    """With quotes or without, whatever is in it."""
+    body = FORMS["two images"].replace(b"--b", b"--" + boundary.strip('"').encode())
+    kind = f"multipart/form-data{before}boundary={boundary}"
+    form = await read_form(request(body, content_type=kind), max_images=2)
+    assert items(form) == await usual(request(body, content_type=kind))
+
+
+async def test_a_file_whose_name_is_in_another_form_is_a_file() -> None:
+    """Some clients write names of other alphabets so, though forms should not."""
+    body = part("Content-Disposition: form-data; name=\"image\"; filename*=UTF-8''%C3%A4.jpg", b"x") + b"--b--\r\n"
+    assert (await read_form(request(body), max_images=1)).files == [b"x"]
+
+
 BROKEN = {
     "nothing": b"",
     "no boundary": b"x",
@@ -97,6 +119,7 @@ BROKEN = {
     "no headers": b"--b\r\n\r\nx\r\n--b--\r\n",
     "no name": part("Content-Disposition: form-data", b"x") + b"--b--\r\n",
     "endless headers": part("X: " + "x" * MAX_HEADER_BYTES + "\r\n" + FILE, b"x") + b"--b--\r\n",
+    "a header of two lines": part(FILE + "\r\n x", b"x") + b"--b--\r\n",
     "a large option": part(TEXT, b"x" * (MAX_FORM_FIELD_BYTES + 1)) + b"--b--\r\n",
     "many options": part(TEXT, b"1") * (MAX_FORM_FIELDS + 1) + b"--b--\r\n",
     "an image too many": part(FILE, b"x") * 3 + b"--b--\r\n",
@@ -109,6 +132,20 @@ async def test_a_broken_form_is_refused(body: bytes) -> None:
     """Whatever is wrong with it, it is the client's fault."""
     with pytest.raises(InvalidRequest):
         await read_form(request(body), max_images=2)
+
+
+async def test_headers_cost_no_more_than_their_bytes() -> None:
+    """A megabyte of short header lines takes no more processor time than one of content, by order of magnitude."""
+    lines = part(FILE + "\r\n" + "\r\n".join([" x"] * 1500), b"x") * 150
+    content = part(FILE, b"x" * len(lines))
+
+    async def seconds(body: bytes) -> float:
+        started = time.thread_time()
+        with suppress(InvalidRequest):
+            await read_form(request(body + b"--b--\r\n"), max_images=1000)
+        return time.thread_time() - started
+
+    assert await seconds(lines) < 20 * await seconds(content)
 
 
 @pytest.mark.parametrize("boundary", ["", "; boundary=", f"; boundary={'b' * 71}"])
