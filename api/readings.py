@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from tidegate.errors import StoreUnavailable
@@ -50,11 +51,12 @@ class Readings:
         try:
             while self._asked:
                 group = [self._asked.popleft() for _ in range(min(GROUP_JOBS, len(self._asked)))]
-                await self._answer([question for question in group if not question.answer.done()])
+                await self._answer(group)
         finally:
             self._reading = None
 
     async def _answer(self, group: Sequence[_Question]) -> None:
+        group = [question for question in group if not question.answer.done()]
         if not group:
             return
         try:
@@ -63,12 +65,14 @@ class Readings:
         except StoreUnavailable as error:
             self._fail(group, error)
         except Exception as error:  # noqa: BLE001 - raised again where each of the group waits
-            if len(group) == 1:
+            if len({question.job_id for question in group}) == 1:
                 self._fail(group, error)
             else:
-                # A record that cannot be read is the trouble of those alone who asked for it.
-                for question in group:
-                    await self._answer([question])
+                # A record that cannot be read is the trouble of those alone who asked for it: it is found by halves.
+                group.sort(key=attrgetter("job_id"))
+                middle = len(group) // 2
+                await self._answer(group[:middle])
+                await self._answer(group[middle:])
         else:
             for question, record in zip(group, records, strict=True):
                 if not question.answer.done():

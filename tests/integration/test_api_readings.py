@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
@@ -75,10 +75,37 @@ async def test_a_record_that_cannot_be_read_fails_for_its_own_client_alone(
     """Whoever is read for in the same group is answered."""
     broken, *sound = [ticket.job_id for ticket in probe.accept(20)]
     redis_client.hset(f"{settings.key_prefix}job:{broken}", "state", "no state of ours")
-    asked = [readings.job(job_id) for job_id in [*sound, broken]]
-    *records, error = await asyncio.gather(*asked, return_exceptions=True)
+    asked = [readings.job(job_id, with_place=False) for job_id in [*sound, broken, broken]]
+    redis_client.config_resetstat()
+    *records, error, again = await asyncio.gather(*asked, return_exceptions=True)
     assert [record.id for record in records if isinstance(record, JobRecord)] == sound
     assert isinstance(error, ValueError)
+    assert isinstance(again, ValueError)
+    stats: Any = redis_client.info("commandstats")
+    assert stats["cmdstat_hgetall"]["calls"] < 4 * len(asked), "found by halves, not one by one and again"
+
+
+async def test_nobody_is_asked_for_again_who_has_left(
+    readings: Readings, probe: LedgerProbe, redis_client: redis.Redis, settings: Settings
+) -> None:
+    """Where a group is read again for the sake of one record, those who are gone meanwhile are left out."""
+    broken, *sound = [ticket.job_id for ticket in probe.accept(20)]
+    redis_client.hset(f"{settings.key_prefix}job:{broken}", "state", "no state of ours")
+    asked = [asyncio.create_task(readings.job(job_id, with_place=False)) for job_id in [broken, *sound]]
+    read = readings._ledger.get_many
+    sizes: list[int] = []
+
+    async def read_and_leave(job_ids: Sequence[str]) -> list[JobRecord | None]:
+        sizes.append(len(job_ids))
+        for task in asked:
+            task.cancel()
+        await asyncio.wait(asked)
+        return await read(job_ids)
+
+    readings._ledger.get_many = read_and_leave  # type: ignore[method-assign]
+    await asyncio.wait(asked)
+    await asyncio.sleep(0)
+    assert sizes == [20]
 
 
 async def test_one_who_leaves_takes_nobody_along(readings: Readings, probe: LedgerProbe) -> None:
