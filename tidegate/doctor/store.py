@@ -20,7 +20,7 @@ FULL_SHARE = 0.8
 #: looked after stays far below this.
 SKEW_SECONDS = 1.0
 
-#: Most images in a second or so: an append-only file that is rewritten from fewer bytes on always is, under load.
+#: Images of some seconds: an append-only file that is rewritten from much less on always is, under load.
 LEAST_REWRITE_BYTES = 512 * 2**20
 
 _KEEP = "Redis should keep what it is given: redis-cli CONFIG SET appendonly yes, and `appendonly yes` in redis.conf."
@@ -64,7 +64,7 @@ def judge_store(facts: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def judge_rewrites(least_bytes: int) -> Finding:
-    """What it means that Redis rewrites its append-only file when that has doubled and has so many bytes."""
+    """What it means that Redis rewrites its append-only file when that has grown and has so many bytes."""
     told = f"rewritten from {least_bytes / 2**20:.0f} MiB on"
     if least_bytes >= LEAST_REWRITE_BYTES:
         return fine("append-only file", told)
@@ -122,12 +122,14 @@ def _memory(facts: Mapping[str, Any]) -> Finding:
 
 
 def _rewrite_bytes(client: redis.Redis) -> int | None:
-    """None where Redis does not let anybody read its configuration, as hosted ones do not."""
+    """None where it does not do so by itself, or lets nobody read its configuration, as hosted ones do not."""
     try:
-        found: Any = client.config_get("auto-aof-rewrite-min-size")
+        found: Any = client.config_get("auto-aof-rewrite-*")
     except ResponseError:
         return None
-    return int(found["auto-aof-rewrite-min-size"]) if found else None
+    if int(found.get("auto-aof-rewrite-percentage", 0)) == 0:
+        return None
+    return int(found["auto-aof-rewrite-min-size"])
 
 
 def _skew_seconds(client: redis.Redis) -> float:

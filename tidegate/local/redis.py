@@ -15,7 +15,7 @@ from pathlib import Path
 from tidegate.local import MissingPart
 
 OLDEST_VERSION = (6, 2)
-"""The first with ``RPOP key count``, which the bulk transport needs."""
+"""The oldest that the tests run on."""
 
 _PROGRAMS = ("redis-server", "valkey-server")
 _VERSION = re.compile(r"\bv=(\d+)\.(\d+)")
