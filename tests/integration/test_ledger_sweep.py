@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -374,4 +373,4 @@ def _cost_of_a_sweep(probe: LedgerProbe) -> dict[str, int]:
 
 def _issued(ticket: Any, issued_ms: int) -> Any:
     """The ticket as it was issued then."""
-    return replace(ticket, issued_ms=issued_ms)
+    return ticket._replace(issued_ms=issued_ms)

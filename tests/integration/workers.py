@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +54,24 @@ class Worker(ServerProcess):
 
     def children(self) -> list[psutil.Process]:
         """The pool's processes."""
-        return [child for child in psutil.Process(self.pid).children(recursive=True) if child.status() != "zombie"]
+        return [child for child in psutil.Process(self.pid).children(recursive=True) if _lives(child)]
 
     def kill_tree(self) -> None:
         """End it and all its children at once, as a lost machine does."""
         processes = [*self.children(), psutil.Process(self.pid)]
         for process in processes:
-            process.send_signal(signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
         psutil.wait_procs(processes, timeout=10)
         self.kill()
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it has not ended, which it may at any moment."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def environment(settings: Settings) -> dict[str, str]:
