@@ -22,7 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 class TidegateProcess:
-    """One run of the command line, whose whole family is known by a mark in its environment.
+    """One run of the command line, whose family is known by a mark in its environment, or by the folder it runs in.
 
     Attributes:
         temporary: the folder that it and its parts take for temporary files; nothing else does.
@@ -30,6 +30,7 @@ class TidegateProcess:
     """
 
     def __init__(self, arguments: Sequence[str], *, folder: Path, environ: Mapping[str, str]) -> None:
+        self._folder = folder
         self.temporary = folder / "tmp"
         self.temporary.mkdir()
         self.output = folder / "output"
@@ -63,7 +64,7 @@ class TidegateProcess:
         return self.output.read_text(errors="replace")
 
     def family(self) -> list[psutil.Process]:
-        """Every process that has our mark, whoever its parent is by now."""
+        """Every process that is ours, whoever its parent is by now."""
         return [process for process in psutil.process_iter() if self._is_ours(process)]
 
     def programs(self) -> str:
@@ -102,8 +103,12 @@ class TidegateProcess:
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
-            alive = process.status() != psutil.STATUS_ZOMBIE
-            return bool(alive and process.environ().get(MARK) == self._mark)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                return False
+            if process.environ().get(MARK) == self._mark:
+                return True
+            # Redis writes its title where its environment was.
+            return Path(process.cwd()).is_relative_to(self._folder)
         except psutil.Error:
             return False
 
