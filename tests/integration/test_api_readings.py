@@ -86,7 +86,11 @@ async def test_a_record_that_cannot_be_read_fails_for_its_own_client_alone(
 
 
 async def test_nobody_is_asked_for_again_who_has_left(
-    readings: Readings, probe: LedgerProbe, redis_client: redis.Redis, settings: Settings
+    readings: Readings,
+    probe: LedgerProbe,
+    redis_client: redis.Redis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where a group is read again for the sake of one record, those who are gone meanwhile are left out."""
     broken, *sound = [ticket.job_id for ticket in probe.accept(20)]
@@ -102,7 +106,7 @@ async def test_nobody_is_asked_for_again_who_has_left(
         await asyncio.wait(asked)
         return await read(job_ids)
 
-    readings._ledger.get_many = read_and_leave  # type: ignore[method-assign]
+    monkeypatch.setattr(readings._ledger, "get_many", read_and_leave)
     await asyncio.wait(asked)
     await asyncio.sleep(0)
     assert sizes == [20]
